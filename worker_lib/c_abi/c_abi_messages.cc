@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,42 +39,33 @@ std::string_view view_of(const void* bytes, size_t length) {
 constexpr int kAnySource = -1;
 constexpr int kNoRank = -2;  // A Transfer's peer that its checks refuse.
 
-Transfer transfer_of(const muster_p2p& op, const Call& call) {
-  return {.kind = op.is_send != 0 ? OpKind::send : OpKind::recv,
-          .data = static_cast<std::byte*>(op.data),
-          .count = op.count,
-          .dtype = dtype_of_number(op.dtype),
-          .peer = op.is_send == 0 && op.peer < 0 ? kNoRank : op.peer,
-          .tag = op.tag,
-          .device = call.device,
-          .stream = call.options.stream};
+muster_operation operation_of(const muster_p2p& op, const Device& device) {
+  muster_operation message{};
+  message.kind = op.is_send != 0 ? MUSTER_SEND : MUSTER_RECV;
+  message.in = {op.data, op.count, op.dtype, device.kind == Device::Kind::cuda ? device.index : -1};
+  message.out = message.in;
+  message.root = op.is_send == 0 && op.peer < 0 ? kNoRank : op.peer;
+  message.tag = op.tag;
+  return message;
 }
 
-template <typename Message, typename Convert>
-muster_status begin_all(const char* function, muster_group* group, const Message* messages,
-                        size_t count, const muster_call_options* options, muster_work** works,
-                        const Convert& transfer_of_message) {
-  return guarded(function, [&] {
-    const std::shared_ptr<Group> members = group_of(group);
-    const Call call(options);
-    if (count > 0) {
-      require(messages, "ops");
-      require_out(works, "works");
-    }
-    std::vector<Transfer> transfers;
-    std::vector<std::unique_ptr<muster_work>> handles;
-    for (size_t i = 0; i < count; ++i) {
-      transfers.push_back(transfer_of_message(messages[i], call));
-      handles.push_back(std::make_unique<muster_work>());
-    }
-    constexpr const char* kName = "batch_isend_irecv";
-    const auto begun =
-        value_or_raise(members->begin(std::move(transfers), call.options), kName, *members);
-    for (size_t i = 0; i < count; ++i) {
-      handles[i]->state = begun[i];
-      works[i] = handles[i].release();
-    }
-  });
+void begin_all(Group& group, std::span<const muster_operation> messages, const CallOptions& options,
+               muster_work** works) {
+  if (!messages.empty()) require_out(works, "works");
+  std::vector<Transfer> transfers;
+  std::vector<std::unique_ptr<muster_work>> handles;
+  for (const muster_operation& message : messages) {
+    if (!is_message(message))
+      refuse(std::to_string(message.kind) + " is not the kind of a message");
+    transfers.push_back(transfer_of(message, options));
+    handles.push_back(std::make_unique<muster_work>());
+  }
+  constexpr const char* kName = "batch_isend_irecv";
+  const auto begun = value_or_raise(group.begin(std::move(transfers), options), kName, group);
+  for (size_t i = 0; i < handles.size(); ++i) {
+    handles[i]->state = begun[i];
+    works[i] = handles[i].release();
+  }
 }
 
 }  // namespace
@@ -109,7 +101,8 @@ muster_status muster_send(muster_group* group, const void* data, size_t count, i
     const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     const muster_p2p op{1, const_cast<void*>(data), count, dtype, to, tag};
-    perform_transfer(*members, transfer_of(op, call), call.options, work);
+    perform_transfer(*members, transfer_of(operation_of(op, call.device), call.options),
+                     call.options, work);
   });
 }
 
@@ -119,28 +112,36 @@ muster_status muster_recv(muster_group* group, void* data, size_t count, int dty
   return guarded(__func__, [&] {
     const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
-    Transfer transfer = transfer_of(muster_p2p{0, data, count, dtype, from, tag}, call);
-    if (from < 0) transfer.peer = kAnySource;
-    const int sender = perform_transfer(*members, transfer, call.options, work);
+    muster_operation message = operation_of({0, data, count, dtype, from, tag}, call.device);
+    if (from < 0) message.root = kAnySource;
+    const int sender =
+        perform_transfer(*members, transfer_of(message, call.options), call.options, work);
     if (work == nullptr && source != nullptr) *source = sender;
   });
 }
 
 muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t count,
                            const muster_call_options* options, muster_work** works) {
-  return begin_all(__func__, group, ops, count, options, works,
-                   [](const muster_p2p& op, const Call& call) { return transfer_of(op, call); });
+  return guarded(__func__, [&] {
+    const std::shared_ptr<Group> members = group_of(group);
+    const Call call(options);
+    if (count > 0) require(ops, "ops");
+    std::vector<muster_operation> messages;
+    for (size_t i = 0; i < count; ++i)
+      messages.push_back(operation_of(ops[i], call.device));
+    begin_all(*members, messages, call.options, works);
+  });
 }
 
 muster_status muster_begin_messages(muster_group* group, const muster_operation* messages,
                                     size_t count, const muster_call_options* options,
                                     muster_work** works) {
-  return begin_all(__func__, group, messages, count, options, works,
-                   [](const muster_operation& message, const Call& call) {
-                     if (!is_message(message))
-                       refuse(std::to_string(message.kind) + " is not the kind of a message");
-                     return c_abi::transfer_of(message, call.options);
-                   });
+  return guarded(__func__, [&] {
+    const std::shared_ptr<Group> members = group_of(group);
+    const Call call(options);
+    if (count > 0) require(messages, "messages");
+    begin_all(*members, {messages, count}, call.options, works);
+  });
 }
 
 muster_status muster_broadcast_bytes(muster_group* group, const void* bytes, size_t length,

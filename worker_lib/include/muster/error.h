@@ -38,6 +38,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -125,6 +126,13 @@ inline DistributedError last_error() {
   const char* const message = muster_last_error_in_cpp(&operation);
   return {static_cast<ErrorCode>(muster_last_error_code()), message, operation,
           muster_last_error_group(), std::move(ranks)};
+}
+
+// For calls that return a failure, if any; a child of fork() cannot ask, which is thrown.
+inline std::optional<DistributedError> failure_of(muster_status status) {
+  if (status == MUSTER_OK || status == MUSTER_IN_PROGRESS) return std::nullopt;
+  if (status == MUSTER_ERROR_FORKED) throw last_error();
+  return last_error();
 }
 
 inline void throw_unless_ok(muster_status status) {

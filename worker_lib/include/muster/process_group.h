@@ -631,10 +631,7 @@ class ProcessGroup {
 
   // Returns the group's failure; nullopt if it has not failed.
   std::optional<DistributedError> failure() const {
-    const muster_status status = muster_group_failure(checked("failure"));
-    if (status == MUSTER_OK) return std::nullopt;
-    if (status == MUSTER_ERROR_FORKED) throw detail::last_error();
-    return detail::last_error();
+    return detail::failure_of(muster_group_failure(checked("failure")));
   }
 
   // ---- the calls above with options, but without the `op` or `tag` that precedes them

@@ -99,10 +99,7 @@ class [[nodiscard]] Work {
   // Returns the failure; nullopt while it runs or if it succeeded. Does not wait for it, but the
   // first call after a time-out may search for up to a second for the rank that held up all others.
   std::optional<DistributedError> error() const {
-    const muster_status status = muster_work_status(checked("error"));
-    if (status == MUSTER_OK || status == MUSTER_IN_PROGRESS) return std::nullopt;
-    if (status == MUSTER_ERROR_FORKED) throw detail::last_error();
-    return detail::last_error();
+    return detail::failure_of(muster_work_status(checked("error")));
   }
   // Returns the sender, for a completed receive from any source.
   GroupRank source() const {
