@@ -32,12 +32,12 @@ Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
   return (*make)(std::move(setup));
 }
 
-}  // namespace worker
-
-bool is_gloo_available(std::string* why) {
-  const auto gloo = worker::open_gloo_module();
-  if (!gloo && why != nullptr) *why = gloo.error().message;
+bool can_open_gloo(std::string* why) {
+  const auto gloo = open_gloo_module();
+  if (!gloo) *why = gloo.error().message;
   return gloo.has_value();
 }
+
+}  // namespace worker
 
 }  // namespace muster

@@ -4,12 +4,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "worker_lib/backends/backend.h"
 
 namespace muster::worker {
 
 using GlooBackendMaker = Outcome<std::unique_ptr<GroupBackend>>(GroupSetup setup);
+
+// Sets `*why` if not.
+bool can_open_gloo(std::string* why);
 
 inline constexpr const char* kGlooModuleEntry = "muster_gloo_module";
 

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "muster/training.h"
+#include "worker_lib/backends/gloo_module.h"
+#include "worker_lib/backends/nccl/nccl_library.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/joining/job.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/recorder/recorder.h"
 
@@ -180,6 +185,39 @@ int is_available(const char* function, bool (*available)(std::string*)) {
   return answer;
 }
 
+constexpr const char* kInitCall = "init_process_group";
+
+[[noreturn]] void throw_init_failure(worker::Failure failure) {
+  failure.message.insert(0, std::string(kInitCall) + ": ");
+  worker::raise(failure, kInitCall, {});
+}
+
+void join_job(const InitOptions& options) {
+  if (worker::in_forked_child()) throw_init_failure(worker::forked_failure());
+  static std::mutex joining;
+  const std::unique_lock alone(joining, std::try_to_lock);
+  if (!alone) {
+    throw_init_failure({ErrorCode::invalid_argument,
+                        "another thread of this process is already in this call: only one thread "
+                        "may make the process group"});
+  }
+  if (worker::current_job() != nullptr) {
+    throw_init_failure({ErrorCode::invalid_argument,
+                        "this process has a process group already; call destroy_process_group() "
+                        "before the next one"});
+  }
+  worker::Outcome<std::shared_ptr<worker::Job>> job = worker::Job::join(options);
+  if (!job) throw_init_failure(job.error());
+  worker::exchange_current_job(std::move(*job));
+  worker::failure_reports().overcome();
+}
+
+// Returns what `ask` returns for the job.
+template <typename Ask>
+int of_job(const char* function, const Ask& ask) {
+  return guarded_number(function, [&] { return ask(*worker::require_job()); });
+}
+
 }  // namespace
 
 int muster_abi_version(void) {
@@ -240,54 +278,59 @@ const char* muster_last_error_in_cpp(const char** operation) {
 }
 
 muster_status muster_init(const muster_init_options* options) {
-  return guarded(__func__, [&] { init_process_group(init_options_of(options)); });
+  return guarded(__func__, [&] { join_job(init_options_of(options)); });
 }
 
 void muster_destroy(void) {
-  destroy_process_group();
+  if (worker::in_forked_child()) return;
+  const std::shared_ptr<worker::Job> job = worker::exchange_current_job(nullptr);
+  try {
+    if (job != nullptr) job->leave();
+  } catch (const std::exception&) {
+    // Errors do not matter to a rank that is leaving.
+  }
 }
 
 int muster_is_initialized(void) {
-  return is_initialized() ? 1 : 0;
+  return worker::current_job() != nullptr ? 1 : 0;
 }
 
 int muster_rank(void) {
-  return guarded_number(__func__, rank);
+  return of_job(__func__, [](const worker::Job& job) { return job.rank(); });
 }
 
 int muster_world_size(void) {
-  return guarded_number(__func__, world_size);
+  return of_job(__func__, [](const worker::Job& job) { return job.world_size(); });
 }
 
 int muster_local_rank(void) {
-  return guarded_number(__func__, local_rank);
+  return of_job(__func__, [](const worker::Job& job) { return job.identity().local_rank; });
 }
 
 int muster_local_world_size(void) {
-  return guarded_number(__func__, local_world_size);
+  return of_job(__func__, [](const worker::Job& job) { return job.identity().local_world_size; });
 }
 
 int muster_node_rank(void) {
-  return guarded_number(__func__, node_rank);
+  return of_job(__func__, [](const worker::Job& job) { return job.identity().node_rank; });
 }
 
 int muster_restart_count(void) {
-  return guarded_number(__func__, restart_count);
+  return of_job(__func__, [](const worker::Job& job) { return job.restart_count(); });
 }
 
 int muster_cuda_device(void) {
-  return guarded_number(__func__, [] {
-    const Device own = device();
-    return own.kind == Device::Kind::cuda ? own.index : -1;
+  return of_job(__func__, [](const worker::Job& job) {
+    return job.visible_gpus() > 0 ? job.cuda_device() : -1;
   });
 }
 
 int muster_is_nccl_available(void) {
-  return is_available(__func__, is_nccl_available);
+  return is_available(__func__, worker::can_open_nccl);
 }
 
 int muster_is_gloo_available(void) {
-  return is_available(__func__, is_gloo_available);
+  return is_available(__func__, worker::can_open_gloo);
 }
 
 muster_status muster_should_stop(int* stop, const muster_call_options* options) {

@@ -8,6 +8,7 @@
 
 #include "muster/init.h"
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/gloo_module.h"
 #include "worker_lib/camps.h"
 #include "worker_lib/copy_bytes.h"
 #include "worker_lib/fork_guard.h"
@@ -135,7 +136,7 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
   const Backend backend = index == 0 ? host_backend : Backend::nccl;
   if (index == 0 && members_.size() == 1) {
     std::string why;
-    if (backend == Backend::gloo && !is_gloo_available(&why))
+    if (backend == Backend::gloo && !can_open_gloo(&why))
       return failed(ErrorCode::backend, std::move(why));
     return std::make_unique<SoloBackend>();
   }

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/contract.h"
 #include "worker_lib/backends/backend.h"
+#include "worker_lib/backends/nccl/nccl_library.h"
 #include "worker_lib/failure_reports.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
@@ -194,7 +195,7 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->makers = {.cpu = make_cpu_backend,
                      .nccl = make_nccl_backend,
                      .gloo = make_gloo_backend,
-                     .nccl_available = is_nccl_available};
+                     .nccl_available = can_open_nccl};
   Outcome<std::shared_ptr<Group>> world = Group::make_world(groups_, deadline);
   if (!world) return tl::unexpected(world.error());
   world_group_ = std::move(*world);

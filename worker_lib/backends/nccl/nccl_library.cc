@@ -59,19 +59,14 @@ Outcome<const NcclApi*> nccl_library() {
   return &*opened;
 }
 
-}  // namespace muster::worker
-
-namespace muster {
-
 // Reports a missing GPU first: without one it does not matter whether NCCL is there.
-bool is_nccl_available(std::string* why) {
-  const worker::Outcome<const worker::CudaApi*> cuda = worker::cuda_driver();
-  const worker::Outcome<int> gpus =
-      cuda ? worker::count_gpus(**cuda) : worker::Outcome<int>(tl::unexpected(cuda.error()));
-  const worker::Outcome<const worker::NcclApi*> nccl = worker::nccl_library();
+bool can_open_nccl(std::string* why) {
+  const Outcome<const CudaApi*> cuda = cuda_driver();
+  const Outcome<int> gpus = cuda ? count_gpus(**cuda) : Outcome<int>(tl::unexpected(cuda.error()));
+  const Outcome<const NcclApi*> nccl = nccl_library();
   if (gpus && nccl) return true;
-  if (why != nullptr) *why = !gpus ? gpus.error().message : nccl.error().message;
+  *why = !gpus ? gpus.error().message : nccl.error().message;
   return false;
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -114,5 +114,7 @@ std::string nccl_version_text(int version);
 Outcome<NcclApi> open_nccl_library();
 // Returns the process's instance, opened by the first call. Any thread.
 Outcome<const NcclApi*> nccl_library();
+// Sets `*why` if not: no GPU, or no NCCL.
+bool can_open_nccl(std::string* why);
 
 }  // namespace muster::worker

@@ -139,6 +139,11 @@ inline void throw_unless_ok(muster_status status) {
   if (status != MUSTER_OK) throw last_error();
 }
 
+inline int not_negative(int number) {
+  if (number < 0) throw last_error();
+  return number;
+}
+
 [[noreturn]] inline void throw_empty(const std::string& call, const char* what,
                                      const char* where_from) {
   throw DistributedError(ErrorCode::invalid_argument,

@@ -83,9 +83,40 @@ struct InitOptions {
   StopPolicy on_sigterm = StopPolicy::end_calls;
 };
 
+namespace detail {
+
+inline int number_or_environment(const std::optional<int>& given, const char* name) {
+  if (!given) return -1;
+  if (*given >= 0) return *given;
+  const std::string call = "init_process_group";
+  throw DistributedError(
+      ErrorCode::invalid_argument,
+      call + ": InitOptions::" + name + " is " + std::to_string(*given) + ": it must be 0 or more",
+      call);
+}
+
+inline bool is_available(int (*ask)(), std::string* why) {
+  if (ask() == 1) return true;
+  if (why != nullptr) *why = muster_last_error_in_cpp(nullptr);
+  return false;
+}
+
+}  // namespace detail
+
 // Blocks until all ranks have joined. After 10 s, one rank per node (more while the store cannot be
 // reached) prints once to standard error which are missing. Throws invalid_argument if joined.
-MUSTER_API void init_process_group(const InitOptions& options = {});
+inline void init_process_group(const InitOptions& options = {}) {
+  muster_init_options given MUSTER_INIT_OPTIONS;
+  given.init_method = options.init_method.c_str();
+  given.timeout_ms = detail::milliseconds_from_now(options.timeout);
+  given.backend = static_cast<int>(options.backend);
+  given.rank = detail::number_or_environment(options.rank, "rank");
+  given.world_size = detail::number_or_environment(options.world_size, "world_size");
+  given.local_rank = detail::number_or_environment(options.local_rank, "local_rank");
+  given.device = detail::number_or_environment(options.device, "device");
+  given.on_sigterm = static_cast<int>(options.on_sigterm);
+  detail::throw_unless_ok(muster_init(&given));
+}
 
 // Leaves the job in order: waits for this rank's own operations in flight while the peer can still
 // complete them (not for a message that no rank will send or receive any more), and announces to
@@ -93,26 +124,56 @@ MUSTER_API void init_process_group(const InitOptions& options = {});
 // Does nothing when not initialised. Never throws: failures at this point (a peer's death) no
 // longer matter. A process that ends without it counts as failed, and the others get its death as
 // their error.
-MUSTER_API void destroy_process_group() noexcept;
+inline void destroy_process_group() noexcept {
+  muster_destroy();
+}
 
-MUSTER_API bool is_initialized() noexcept;
+inline bool is_initialized() noexcept {
+  return muster_is_initialized() == 1;
+}
 
 // All of these throw not_initialized.
-MUSTER_API int rank();        // RANK: this rank in the job.
-MUSTER_API int world_size();  // WORLD_SIZE.
+// RANK: this rank in the job.
+inline int rank() {
+  return detail::not_negative(muster_rank());
+}
+// WORLD_SIZE.
+inline int world_size() {
+  return detail::not_negative(muster_world_size());
+}
 // If not given, these three are derived from which ranks of the job share a node (the same kernel
 // and network namespace), with nodes numbered by their lowest ranks. With tcp:// and file://
 // node_rank() is always derived: GROUP_RANK may come from a launcher of this host's ranks only.
-MUSTER_API int local_rank();        // LOCAL_RANK: this rank on this node.
-MUSTER_API int local_world_size();  // LOCAL_WORLD_SIZE: the number of ranks on this node.
-MUSTER_API int node_rank();         // GROUP_RANK: the number of this node.
-MUSTER_API int restart_count();     // TORCHELASTIC_RESTART_COUNT: 0 at first.
+// LOCAL_RANK: this rank on this node.
+inline int local_rank() {
+  return detail::not_negative(muster_local_rank());
+}
+// LOCAL_WORLD_SIZE: the number of ranks on this node.
+inline int local_world_size() {
+  return detail::not_negative(muster_local_world_size());
+}
+// GROUP_RANK: the number of this node.
+inline int node_rank() {
+  return detail::not_negative(muster_node_rank());
+}
+// TORCHELASTIC_RESTART_COUNT: 0 at first.
+inline int restart_count() {
+  return detail::not_negative(muster_restart_count());
+}
 // This rank's GPU: Device::cuda(i), or Device::cpu() if there is none.
-MUSTER_API Device device();
+inline Device device() {
+  rank();
+  const int index = muster_cuda_device();
+  return index < 0 ? Device::cpu() : Device::cuda(index);
+}
 
 // True if this library can open NCCL and a GPU here; if not, sets *why (unless null) to the reason,
 // one line. Needs no process group.
-MUSTER_API bool is_nccl_available(std::string* why = nullptr);
-MUSTER_API bool is_gloo_available(std::string* why = nullptr);
+inline bool is_nccl_available(std::string* why = nullptr) {
+  return detail::is_available(muster_is_nccl_available, why);
+}
+inline bool is_gloo_available(std::string* why = nullptr) {
+  return detail::is_available(muster_is_gloo_available, why);
+}
 
 }  // namespace muster

@@ -252,9 +252,9 @@ class ProcessGroup {
 
   bool is_member() const { return muster_group_is_member(checked("is_member")) == 1; }
   GroupRank rank() const {  // Throws not_member.
-    return GroupRank{not_negative(muster_group_rank(checked("rank")))};
+    return GroupRank{detail::not_negative(muster_group_rank(checked("rank")))};
   }
-  int size() const { return not_negative(muster_group_size(checked("size"))); }
+  int size() const { return detail::not_negative(muster_group_size(checked("size"))); }
   // The members' ranks in the job, by group rank.
   std::vector<GlobalRank> ranks() const {
     std::vector<int> numbers(muster_group_ranks(checked("ranks"), nullptr, 0));
@@ -266,11 +266,12 @@ class ProcessGroup {
   }
   // These throw invalid_argument for a rank that does not exist or is not in the group.
   GlobalRank global_rank(GroupRank rank) const {
-    return GlobalRank{not_negative(muster_group_global_rank(checked("global_rank"), rank.value))};
+    return GlobalRank{
+        detail::not_negative(muster_group_global_rank(checked("global_rank"), rank.value))};
   }
   GroupRank group_rank(GlobalRank rank) const {
     return GroupRank{
-        not_negative(muster_group_from_global_rank(checked("group_rank"), rank.value))};
+        detail::not_negative(muster_group_from_global_rank(checked("group_rank"), rank.value))};
   }
   std::string name() const { return muster_group_name(checked("name")); }
   std::chrono::milliseconds timeout() const {
@@ -693,11 +694,6 @@ class ProcessGroup {
     if (!valid()) [[unlikely]]
       detail::throw_empty(call, "ProcessGroup", "world(), new_group() or split()");
     return handle_.get();
-  }
-
-  static int not_negative(int number) {
-    if (number < 0) throw detail::last_error();
-    return number;
   }
 
   static std::optional<Backend> backend_of(int number) {
