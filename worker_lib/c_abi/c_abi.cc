@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "muster/training.h"
 #include "worker_lib/backends/gloo_module.h"
 #include "worker_lib/backends/nccl/nccl_library.h"
 #include "worker_lib/fork_guard.h"
@@ -151,6 +150,10 @@ Backend backend_of_number(int number) {
 
 StopPolicy stop_policy_of_number(int number) {
   return enum_of_number(number, StopPolicy::ignore, "muster_stop_policy");
+}
+
+BucketStrategy bucket_strategy_of_number(int number) {
+  return enum_of_number(number, BucketStrategy::reduce_broadcast, "muster_bucket_strategy");
 }
 
 }  // namespace muster::c_abi
@@ -331,17 +334,6 @@ int muster_is_nccl_available(void) {
 
 int muster_is_gloo_available(void) {
   return is_available(__func__, worker::can_open_gloo);
-}
-
-muster_status muster_should_stop(int* stop, const muster_call_options* options) {
-  return guarded(__func__, [&] {
-    require_out(stop, "stop");
-    *stop = should_stop(Call(options).options) ? 1 : 0;
-  });
-}
-
-muster_status muster_request_stop(void) {
-  return guarded(__func__, [] { request_stop(); });
 }
 
 muster_status muster_section_enter(const char* name) {

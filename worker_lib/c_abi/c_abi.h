@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "muster/gradient_buckets.h"
 #include "muster/init.h"
 #include "muster/muster.h"
 #include "muster/process_group.h"
@@ -80,6 +81,7 @@ inline DType dtype_of_number(int number) {
 ReduceOp reduce_op_of_number(int number);
 Backend backend_of_number(int number);
 StopPolicy stop_policy_of_number(int number);
+BucketStrategy bucket_strategy_of_number(int number);
 
 // Returns the caller's options if given, else the initialiser macro's. Refuses any size but that of
 // this library's structure. REQUIRES: Options begins with `struct_size`.

@@ -4,6 +4,8 @@
 // caller is the program. Thread-local; costs a few loads and stores.
 #pragma once
 
+#include <utility>
+
 namespace muster::worker {
 
 namespace detail {
@@ -36,6 +38,24 @@ class CallSite {
 
  private:
   const void* const before_;
+};
+
+// While it lives, the thread is in the program again, which a public call has called back.
+class CalledBack {
+ public:
+  CalledBack()
+      : site_(std::exchange(detail::call_site, nullptr)),
+        depth_(std::exchange(detail::call_depth, 0)) {}
+  ~CalledBack() {
+    detail::call_site = site_;
+    detail::call_depth = depth_;
+  }
+  CalledBack(const CalledBack&) = delete;
+  CalledBack& operator=(const CalledBack&) = delete;
+
+ private:
+  const void* const site_;
+  const int depth_;
 };
 
 }  // namespace muster::worker

@@ -16,6 +16,7 @@
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/text.h"
+#include "worker_lib/c_abi/c_abi.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/host_store.h"
@@ -127,10 +128,10 @@ class AwaitedExit {
 
 const AwaitedExit awaited;
 
-[[noreturn]] void be_a_rank(const std::function<int(int)>& function) {
+[[noreturn]] void be_a_rank(RankFunction function, void* context) {
   const char* rank = std::getenv(std::string(env::kRank).c_str());
   unsetenv(kSpawnVariable);
-  std::exit(run_as_rank(rank != nullptr ? std::atoi(rank) : 0, function));
+  std::exit(function(context, rank != nullptr ? std::atoi(rank) : 0));
 }
 
 [[noreturn]] void throw_spawn_failure(Failure failure) {
@@ -196,25 +197,43 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   return environment;
 }
 
-int run_as_rank(int rank, const std::function<int(int)>& function) {
-  try {
-    return function(rank);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-  } catch (...) {
-    std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);
-  }
-  return 1;
+}  // namespace worker
+}  // namespace muster
+
+using namespace muster;
+
+namespace {
+
+std::vector<std::string> strings_of(const char* const* list) {
+  std::vector<std::string> strings;
+  for (; *list != nullptr; ++list)
+    strings.emplace_back(*list);
+  return strings;
 }
 
-}  // namespace worker
+SpawnOptions spawn_options_of(const muster_spawn_options& given) {
+  SpawnOptions options;
+  if (given.name != nullptr) options.name = given.name;
+  if (given.environment != nullptr) {
+    for (const std::string& entry : strings_of(given.environment)) {
+      const size_t end = entry.find('=');
+      if (end == std::string::npos)
+        c_abi::refuse(fmt::format("environment has {:?}, which is not NAME=value", entry));
+      options.environment.emplace_back(entry.substr(0, end), entry.substr(end + 1));
+    }
+  }
+  if (given.arguments != nullptr) options.arguments = strings_of(given.arguments);
+  options.stop_timeout = std::chrono::milliseconds(given.stop_timeout_ms);
+  if (given.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
+  return options;
+}
 
-SpawnResult spawn(int nprocs, const std::function<int(int)>& function,
-                  const SpawnOptions& options) {
+SpawnResult start_ranks(int nprocs, worker::RankFunction function, void* context,
+                        const SpawnOptions& options) {
   if (worker::in_forked_child()) worker::throw_spawn_failure(worker::forked_failure());
   const std::string call = worker::call_name(options);
   if (const std::optional<worker::SpawnMark> mark = worker::own_mark()) {
-    if (mark->call == call) worker::be_a_rank(function);
+    if (mark->call == call) worker::be_a_rank(function, context);
     return {};
   }
   if (nprocs < 1) {
@@ -227,4 +246,22 @@ SpawnResult spawn(int nprocs, const std::function<int(int)>& function,
   return std::move(*result);
 }
 
-}  // namespace muster
+}  // namespace
+
+muster_status muster_spawn(int nprocs, int (*function)(void* context, int rank), void* context,
+                           const muster_spawn_options* options, muster_rank_exit* ranks,
+                           int* failed) {
+  return c_abi::guarded(__func__, [&] {
+    const muster_spawn_options initial MUSTER_SPAWN_OPTIONS;
+    c_abi::require(reinterpret_cast<const void*>(function), "function");
+    c_abi::require_out(ranks, "ranks");
+    c_abi::require_out(failed, "failed");
+    const SpawnResult result =
+        start_ranks(nprocs, function, context,
+                    spawn_options_of(c_abi::options_or(options, initial, "muster_spawn_options")));
+    if (result.skipped()) std::fill_n(ranks, nprocs, muster_rank_exit{});
+    for (const RankExit& exit : result.ranks)
+      *ranks++ = {exit.pid, exit.code, exit.signal, exit.stopped ? 1 : 0};
+    *failed = result.failed ? result.failed->value : -1;
+  });
+}

@@ -39,8 +39,8 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
                                           int nprocs, const SpawnMeeting& meeting,
                                           const SpawnMark& mark, const EnvironmentPairs& added);
 
-// Runs the function in this process, a rank, and returns its exit code; prints exceptions.
-int run_as_rank(int rank, const std::function<int(int)>& function);
+// Returns a rank's exit code.
+using RankFunction = int (*)(void* context, int rank);
 
 // A started process that is not yet reaped.
 struct StartedRank {

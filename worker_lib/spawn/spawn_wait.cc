@@ -1,7 +1,6 @@
 // Waits for ranks, and stops those that are left when one fails.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,12 +10,10 @@
 
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/steady_now.h"
-#include "rendezvous/base/text.h"
 #include "worker_lib/spawn/spawn.h"
 #include "worker_lib/watch/process_life.h"
 
-namespace muster {
-namespace worker {
+namespace muster::worker {
 namespace {
 
 using RankClock = std::chrono::steady_clock;
@@ -27,12 +24,6 @@ constexpr auto kExitLook = std::chrono::milliseconds{5};
 
 Deadline rank_deadline(std::optional<std::chrono::milliseconds> timeout) {
   return timeout ? deadline_after(RankClock::now(), *timeout) : Deadline::max();
-}
-
-std::string how_it_ended(const RankExit& exit) {
-  if (exit.signal == 0) return fmt::format("exited with code {}", exit.code);
-  const char* name = sigdescr_np(exit.signal);
-  return fmt::format("was killed by signal {} ({})", exit.signal, name != nullptr ? name : "?");
 }
 
 tl::unexpected<Failure> too_late(std::vector<GlobalRank> left, size_t all,
@@ -168,17 +159,4 @@ Outcome<SpawnResult> RankKeeper::wait(const std::function<void(const SpawnResult
   return std::move(result_);
 }
 
-}  // namespace worker
-
-std::string SpawnResult::message() const {
-  if (!failed) return counted(ranks.size(), "rank") + " ended well";
-  const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
-  std::string text =
-      fmt::format("rank {} (pid {}) {}", failed->value, culprit.pid, worker::how_it_ended(culprit));
-  const auto stopped = std::ranges::count(ranks, true, &RankExit::stopped);
-  if (stopped > 0)
-    text += fmt::format("; {} other{} stopped", stopped, stopped == 1 ? " was" : "s were");
-  return text;
-}
-
-}  // namespace muster
+}  // namespace muster::worker

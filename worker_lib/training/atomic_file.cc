@@ -19,7 +19,7 @@ namespace muster::worker {
 
 namespace {
 
-constexpr size_t kStreamBuffer = size_t{256} << 10;
+constexpr size_t kFirstRead = size_t{256} << 10;
 constexpr size_t kSuffixDigits = 16;
 constexpr const char* kUnfinished = ".tmp-";
 
@@ -75,9 +75,6 @@ Outcome<> force_folder(const std::string& path) {
 
 // Refuses a path whose rename would replace a device (/dev/null, say) or a pipe that others read.
 Outcome<> refuse_other_than_files(const std::string& path) {
-  if (path.find('\0') != std::string::npos)
-    return failed(ErrorCode::invalid_argument,
-                  fmt::format("cannot write {:?}: a path has no zero byte in it", path));
   struct stat old{};
   if (::lstat(path.c_str(), &old) != 0) return Done{};
   if (S_ISREG(old.st_mode) || S_ISLNK(old.st_mode) || S_ISDIR(old.st_mode)) return Done{};
@@ -88,37 +85,6 @@ Outcome<> refuse_other_than_files(const std::string& path) {
 }
 
 }  // namespace
-
-DescriptorBuffer::DescriptorBuffer(int fd) : fd_(fd), buffer_(kStreamBuffer) {
-  setp(buffer_.data(), buffer_.data() + buffer_.size());
-}
-
-bool DescriptorBuffer::write_out(const char* data, size_t size) {
-  if (error_ == 0) error_ = write_whole(fd_, {data, size});
-  return error_ == 0;
-}
-
-bool DescriptorBuffer::empty_buffer() {
-  const bool written = write_out(pbase(), static_cast<size_t>(pptr() - pbase()));
-  setp(buffer_.data(), buffer_.data() + buffer_.size());
-  return written;
-}
-
-DescriptorBuffer::int_type DescriptorBuffer::overflow(int_type c) {
-  if (!empty_buffer()) return traits_type::eof();
-  if (!traits_type::eq_int_type(c, traits_type::eof())) sputc(traits_type::to_char_type(c));
-  return traits_type::not_eof(c);
-}
-
-std::streamsize DescriptorBuffer::xsputn(const char* data, std::streamsize size) {
-  if (size < epptr() - pptr()) return std::streambuf::xsputn(data, size);
-  // Large writes bypass the buffer.
-  return empty_buffer() && write_out(data, static_cast<size_t>(size)) ? size : 0;
-}
-
-int DescriptorBuffer::sync() {
-  return empty_buffer() ? 0 : -1;
-}
 
 Outcome<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path) {
   if (Outcome<> fine = refuse_other_than_files(path); !fine) return tl::unexpected(fine.error());
@@ -132,30 +98,33 @@ Outcome<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path)
 }
 
 AtomicFile::AtomicFile(std::string path, std::string unfinished, UniqueFd fd)
-    : path_(std::move(path)),
-      unfinished_(std::move(unfinished)),
-      fd_(std::move(fd)),
-      buffer_(fd_.get()),
-      stream_(&buffer_) {}
+    : path_(std::move(path)), unfinished_(std::move(unfinished)), fd_(std::move(fd)) {}
 
 AtomicFile::~AtomicFile() {
   fd_.reset();
   if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
 }
 
+Outcome<> AtomicFile::written() const {
+  if (error_ != 0) return refused("write", unfinished_, error_);
+  return Done{};
+}
+
+Outcome<> AtomicFile::write(std::string_view bytes) {
+  if (error_ == 0) error_ = write_whole(fd_.get(), bytes);
+  return written();
+}
+
 Outcome<> AtomicFile::close_forced() {
-  stream_.flush();
-  if (buffer_.error() != 0) return refused("write", unfinished_, buffer_.error());
-  if (!stream_) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot write {}: the stream was left in a failed state", path_));
-  }
   if (::fsync(fd_.get()) != 0) return refused("force to disk", unfinished_, errno);
   if (::close(fd_.release()) != 0) return refused("close", unfinished_, errno);
   return Done{};
 }
 
-Outcome<> AtomicFile::commit() {
+Outcome<> AtomicFile::commit(const char* why) {
+  if (Outcome<> whole = written(); !whole) return whole;
+  if (why != nullptr)
+    return failed(ErrorCode::system, fmt::format("cannot write {}: {}", path_, why));
   if (Outcome<> closed = close_forced(); !closed) return closed;
   if (::rename(unfinished_.c_str(), path_.c_str()) != 0) {
     return refused("rename " + unfinished_ + " to", path_, errno);
@@ -164,21 +133,26 @@ Outcome<> AtomicFile::commit() {
   return force_folder(path_);
 }
 
-Outcome<std::optional<std::string>> read_file(const std::string& path) {
+Outcome<bool> read_file(const std::string& path, const std::function<void*(size_t)>& resize) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd && errno == ENOENT) return std::optional<std::string>();
+  if (!fd && errno == ENOENT) return false;
   if (!fd) return refused("open", path, errno);
-  std::string bytes;
-  struct stat size{};
-  if (::fstat(fd.get(), &size) == 0)
-    bytes.reserve(static_cast<size_t>(std::max<off_t>(size.st_size, 0)));
-  std::vector<char> part(kStreamBuffer);
+  struct stat file{};
+  // One byte more shows the end of the file.
+  size_t room = ::fstat(fd.get(), &file) == 0 && file.st_size > 0
+                    ? static_cast<size_t>(file.st_size) + 1
+                    : kFirstRead;
+  auto* data = static_cast<char*>(resize(room));
+  size_t size = 0;
   while (true) {
-    const ssize_t got = ::read(fd.get(), part.data(), part.size());
-    if (got == 0) return std::optional<std::string>(std::move(bytes));
+    const ssize_t got = ::read(fd.get(), data + size, room - size);
+    if (got == 0) break;
     if (got < 0 && errno != EINTR) return refused("read", path, errno);
-    if (got > 0) bytes.append(part.data(), static_cast<size_t>(got));
+    if (got > 0) size += static_cast<size_t>(got);
+    if (size == room) data = static_cast<char*>(resize(room *= 2));
   }
+  resize(size);
+  return true;
 }
 
 }  // namespace muster::worker

@@ -3,37 +3,16 @@
 // makes the name durable (fsync(2)). Used by one thread.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
-#include <ostream>
-#include <streambuf>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "rendezvous/base/unique_fd.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
-
-// A stream buffer over a descriptor that keeps the errno of a failed write, unlike std::filebuf.
-class DescriptorBuffer final : public std::streambuf {
- public:
-  explicit DescriptorBuffer(int fd);
-  // The errno of the first failed write; 0: none.
-  int error() const { return error_; }
-
- protected:
-  int_type overflow(int_type c) override;
-  std::streamsize xsputn(const char* data, std::streamsize size) override;
-  int sync() override;
-
- private:
-  bool write_out(const char* data, size_t size);
-  bool empty_buffer();
-
-  int fd_;
-  int error_ = 0;
-  std::vector<char> buffer_;
-};
 
 class AtomicFile {
  public:
@@ -44,23 +23,27 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();  // Removes the new file unless commit() succeeded.
 
-  std::ostream& stream() { return stream_; }
+  // Appends. Once it has failed, every later call fails alike.
+  Outcome<> write(std::string_view bytes);
 
-  // Puts the file in its place. Fails and leaves the old file if any write failed. Call once.
-  Outcome<> commit();
+  // Puts the file in its place. Fails and leaves the old file if any write failed, or if the caller
+  // says `why` it must not be used. Call once.
+  Outcome<> commit(const char* why = nullptr);
 
  private:
   AtomicFile(std::string path, std::string unfinished, UniqueFd fd);
+  Outcome<> written() const;
   Outcome<> close_forced();
 
   std::string path_;
   std::string unfinished_;  // Empty once renamed.
   UniqueFd fd_;
-  DescriptorBuffer buffer_;
-  std::ostream stream_;
+  int error_ = 0;  // The errno of the first failed write; 0: none.
 };
 
-// Returns the whole file; nullopt: there is none. Fails with system if it cannot be read.
-Outcome<std::optional<std::string>> read_file(const std::string& path);
+// Reads the whole file into memory of the caller: `resize` sets its length, keeps what is in it and
+// returns where it is; the last call's is the file's length. Returns false if there is no file.
+// Fails with system if it cannot be read. Throws what `resize` throws.
+Outcome<bool> read_file(const std::string& path, const std::function<void*(size_t)>& resize);
 
 }  // namespace muster::worker

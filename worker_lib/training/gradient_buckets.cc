@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "muster/error.h"
+#include "worker_lib/c_abi/c_abi.h"
 #include "worker_lib/camps.h"
 #include "worker_lib/copy_bytes.h"
 #include "worker_lib/raise.h"
@@ -84,9 +84,11 @@ class BucketState {
   BucketState(ProcessGroup group, std::span<const Buffer> buffers, const BucketOptions& options);
   BucketState(const BucketState&) = delete;
   BucketState& operator=(const BucketState&) = delete;
-  ~BucketState() {
-    if (std::uncaught_exceptions() == exceptions_before_) end_all();  // Else ~Work() ends them.
-  }
+  // Waits for operations in flight.
+  ~BucketState() { end_all(); }
+
+  // For a program that must give up the buffers at once.
+  void abandon() noexcept;
 
   void ready(size_t index);
   void ready_all();
@@ -122,7 +124,6 @@ class BucketState {
   size_t begun_ = 0;               // Buckets before this one have begun.
   bool in_step_ = false;           // Between the first ready() and the end of wait().
   int64_t shared_bytes_ = 0;       // Requested from allocate_shared(); equal on all ranks.
-  const int exceptions_before_ = std::uncaught_exceptions();
   SharedMemory memory_;
 };
 
@@ -367,6 +368,13 @@ void BucketState::end_all() noexcept {
   }
 }
 
+void BucketState::abandon() noexcept {
+  for (const ActiveBucket& bucket : buckets_) {
+    for (const Work& work : bucket.works)
+      muster_work_abandon(work.handle());
+  }
+}
+
 void BucketState::new_step() {
   for (ActiveBucket& bucket : buckets_) {
     bucket.missing = bucket.plan.buffers.size();
@@ -379,43 +387,91 @@ void BucketState::new_step() {
 
 }  // namespace worker
 
-GradientBuckets::GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
-                                 const BucketOptions& options) {
-  const CallSite site;
-  state_ = std::make_unique<worker::BucketState>(std::move(group), buffers, options);
-}
-
-GradientBuckets::GradientBuckets(GradientBuckets&&) noexcept = default;
-GradientBuckets& GradientBuckets::operator=(GradientBuckets&&) noexcept = default;
-GradientBuckets::~GradientBuckets() = default;
-
-void GradientBuckets::ready(size_t index) {
-  const CallSite site;
-  state_->ready(index);
-}
-void GradientBuckets::ready_all() {
-  const CallSite site;
-  state_->ready_all();
-}
-void GradientBuckets::flush() {
-  const CallSite site;
-  state_->flush();
-}
-void GradientBuckets::wait() {
-  const CallSite site;
-  state_->wait();
-}
-size_t GradientBuckets::bucket_count() const noexcept {
-  return state_->bucket_count();
-}
-size_t GradientBuckets::bucket_of(size_t index) const {
-  return state_->bucket_of(index);
-}
-std::chrono::nanoseconds GradientBuckets::last_wait() const noexcept {
-  return state_->last_wait;
-}
-std::chrono::nanoseconds GradientBuckets::last_copy() const noexcept {
-  return state_->last_copy;
-}
-
 }  // namespace muster
+
+struct muster_buckets {
+  muster::worker::BucketState state;
+};
+
+using namespace muster;
+using namespace muster::c_abi;
+
+namespace {
+
+BucketOptions bucket_options_of(const muster_bucket_options* given) {
+  const muster_bucket_options initial MUSTER_BUCKET_OPTIONS;
+  const muster_bucket_options& buckets = options_or(given, initial, "muster_bucket_options");
+  BucketOptions options;
+  options.bucket_bytes = buckets.bucket_bytes;
+  options.first_bucket_bytes = buckets.first_bucket_bytes;
+  options.strategy = bucket_strategy_of_number(buckets.strategy);
+  options.op = reduce_op_of_number(buckets.op);
+  return options;
+}
+
+// Calls `body` with the state.
+template <typename Body>
+[[gnu::always_inline]] inline muster_status with_state(const char* function,
+                                                       muster_buckets* buckets, const void* site,
+                                                       const Body& body) {
+  return guarded(function, [&] {
+    if (site != nullptr) CallSite::replace(site);
+    require(buckets, "buckets");
+    body(buckets->state);
+  });
+}
+
+}  // namespace
+
+muster_status muster_buckets_new(muster_group* group, const muster_buffer* buffers, size_t count,
+                                 const muster_bucket_options* options,
+                                 const muster_call_options* call, muster_buckets** buckets) {
+  return guarded(__func__, [&] {
+    require_out(buckets, "buckets");
+    if (count > 0) require(buffers, "buffers");
+    BucketOptions all = bucket_options_of(options);
+    all.call = Call(call).options;
+    std::vector<Buffer> list;
+    for (size_t i = 0; i < count; ++i)
+      list.push_back(buffer_of(buffers[i]));
+    ProcessGroup members(handle_of(group_of(group)));
+    *buckets = new muster_buckets{{std::move(members), list, all}};
+  });
+}
+
+muster_status muster_buckets_ready(muster_buckets* buckets, size_t index, const void* site) {
+  return with_state(__func__, buckets, site, [&](auto& state) { state.ready(index); });
+}
+
+muster_status muster_buckets_ready_all(muster_buckets* buckets, const void* site) {
+  return with_state(__func__, buckets, site, [](auto& state) { state.ready_all(); });
+}
+
+muster_status muster_buckets_flush(muster_buckets* buckets, const void* site) {
+  return with_state(__func__, buckets, site, [](auto& state) { state.flush(); });
+}
+
+muster_status muster_buckets_wait(muster_buckets* buckets, const void* site) {
+  return with_state(__func__, buckets, site, [](auto& state) { state.wait(); });
+}
+
+size_t muster_buckets_count(const muster_buckets* buckets) {
+  return buckets->state.bucket_count();
+}
+
+int muster_buckets_of(muster_buckets* buckets, size_t index) {
+  return guarded_number(__func__, [&] {
+    require(buckets, "buckets");
+    return static_cast<int>(buckets->state.bucket_of(index));
+  });
+}
+
+void muster_buckets_times(const muster_buckets* buckets, int64_t* wait_ns, int64_t* copy_ns) {
+  *wait_ns = buckets->state.last_wait.count();
+  *copy_ns = buckets->state.last_copy.count();
+}
+
+void muster_buckets_free(muster_buckets* buckets, int abandon) {
+  if (buckets != nullptr && abandon != 0) buckets->state.abandon();
+  delete buckets;
+}

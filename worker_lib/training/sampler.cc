@@ -1,19 +1,16 @@
-#include "muster/sampler.h"
-
-#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "muster/error.h"
-#include "muster/init.h"
-#include "rendezvous/base/text.h"
-#include "worker_lib/raise.h"
+#include "worker_lib/c_abi/c_abi.h"
+#include "worker_lib/joining/job.h"
 
-namespace muster {
+using namespace muster;
+using namespace muster::c_abi;
 
 namespace {
 
@@ -36,10 +33,11 @@ void permute_large(std::vector<size_t>& order, std::mt19937& draw) {
   }
 }
 
-std::vector<size_t> order_of_epoch(size_t size, const SamplerOptions& options, uint64_t epoch) {
+std::vector<size_t> order_of_epoch(size_t size, const muster_sampler_options& options,
+                                   uint64_t epoch) {
   std::vector<size_t> order(size);
   std::iota(order.begin(), order.end(), size_t{0});
-  if (!options.shuffle) return order;
+  if (options.shuffle == 0) return order;
   std::mt19937 draw(static_cast<uint32_t>(options.seed + epoch));
   if (size < kSmallPermutation) {
     permute_small(order, draw);
@@ -49,42 +47,35 @@ std::vector<size_t> order_of_epoch(size_t size, const SamplerOptions& options, u
   return order;
 }
 
+// This rank's part.
+struct Part {
+  size_t rank;
+  size_t ranks;
+};
+
+Part part_of(const muster_sampler_options& options) {
+  const int ranks = options.ranks >= 0 ? options.ranks : worker::require_job()->world_size();
+  const int rank = options.rank >= 0 ? options.rank : worker::require_job()->rank();
+  if (rank >= ranks) refuse(fmt::format("rank {} of {}; give 0 <= rank < ranks", rank, ranks));
+  return {static_cast<size_t>(rank), static_cast<size_t>(ranks)};
+}
+
 }  // namespace
 
-DistributedSampler::DistributedSampler(size_t size, const SamplerOptions& options)
-    : dataset_size_(size), rank_(0), ranks_(0), options_(options) {
-  const int ranks = options.ranks ? *options.ranks : world_size();
-  const int rank = options.rank ? *options.rank : muster::rank();
-  if (rank < 0 || rank >= ranks) {
-    worker::raise({ErrorCode::invalid_argument,
-                   fmt::format("DistributedSampler: rank {} of {}; give 0 <= rank < ranks", rank,
-                               counted(ranks, "rank"))},
-                  "DistributedSampler", {});
-  }
-  rank_ = static_cast<size_t>(rank);
-  ranks_ = static_cast<size_t>(ranks);
-  set_epoch(0);
+muster_status muster_sample(size_t size, uint64_t epoch, const muster_sampler_options* options,
+                            size_t* indices, size_t* count) {
+  return guarded(__func__, [&] {
+    require_out(count, "count");
+    const muster_sampler_options initial MUSTER_SAMPLER_OPTIONS;
+    const muster_sampler_options& given = options_or(options, initial, "muster_sampler_options");
+    const auto [rank, ranks] = part_of(given);
+    const bool lengthen = given.drop_last == 0 && size % ranks != 0;
+    *count = size / ranks + (lengthen ? 1 : 0);
+    if (indices == nullptr) return;
+    const std::vector<size_t> order = order_of_epoch(size, given, epoch);
+    for (size_t i = 0; i < *count; ++i) {
+      // The padding: past its end, the order starts again.
+      indices[i] = order[(rank + i * ranks) % size];
+    }
+  });
 }
-
-void DistributedSampler::set_epoch(uint64_t epoch) {
-  const bool same_order = !options_.shuffle && !indices_.empty();
-  epoch_ = epoch;
-  if (same_order) return;
-  const std::vector<size_t> order = order_of_epoch(dataset_size_, options_, epoch);
-  const size_t whole = dataset_size_ / ranks_;
-  const bool lengthen = !options_.drop_last && dataset_size_ % ranks_ != 0;
-  indices_.resize(whole + (lengthen ? 1 : 0));
-  for (size_t i = 0; i < indices_.size(); ++i) {
-    // The padding: past its end, the order starts again.
-    indices_[i] = order[(rank_ + i * ranks_) % dataset_size_];
-  }
-}
-
-std::span<const size_t> DistributedSampler::batch(size_t i, size_t batch) const noexcept {
-  // Computes the number of batches first, so that i * batch cannot wrap around.
-  const size_t batches = indices_.size() / batch + (indices_.size() % batch != 0 ? 1 : 0);
-  if (i >= batches) return {};
-  return indices().subspan(i * batch, std::min(batch, indices_.size() - i * batch));
-}
-
-}  // namespace muster

@@ -1,70 +1,71 @@
 #include "muster/training.h"
 
 #include <array>
-#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "muster/init.h"
 #include "muster/section.h"
 #include "rendezvous/base/text.h"
+#include "worker_lib/c_abi/c_abi.h"
+#include "worker_lib/group/group_bytes.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/call_site.h"
 #include "worker_lib/recorder/recorder.h"
 #include "worker_lib/training/helper_error.h"
 
-namespace muster {
+using namespace muster;
 
 namespace {
 
-// First letter of a rank's report to the others if its block threw; the message follows, and may be
-// empty. The report is empty on success and on ranks without a turn.
-constexpr char kThrew = '!';
+using worker::CallPurpose;
+using worker::Failure;
 
-// Runs the block; returns the report for the others, and keeps the exception for this rank.
-std::string run_and_report(const char* caller, const std::function<void()>& block,
-                           std::exception_ptr& thrown) {
-  try {
-    const Section section(caller);
-    block();
-    return {};
-  } catch (const std::exception& error) {
-    thrown = std::current_exception();
-    return kThrew + std::string(error.what());
-  } catch (...) {
-    thrown = std::current_exception();
-    return kThrew + std::string("an exception that is not a std::exception");
+// First letter of a rank's report to the others if its block failed; the reason follows, and may be
+// empty. The report is empty on success and on ranks without a turn.
+constexpr char kBlockFailed = '!';
+
+struct FailedBlock {
+  std::string why;
+  Failure failure;  // The library's own, if the block failed because of it.
+};
+
+std::optional<FailedBlock> run_block(const char* caller, muster_block block, void* context,
+                                     const worker::Job& job) {
+  const std::optional<Failure> before = worker::failure_reports().told_here();
+  const Section section(caller);
+  const char* why = nullptr;
+  {
+    const worker::CalledBack program;
+    why = block(context);
   }
+  if (why == nullptr) return std::nullopt;
+  std::optional<Failure> own = worker::failure_reports().told_here();
+  if (!own || (before && before->known_ns == own->known_ns)) {
+    own = {ErrorCode::system,
+           fmt::format("{}: the block failed: {}", caller, why),
+           {GlobalRank{job.rank()}}};
+  }
+  return FailedBlock{why, std::move(*own)};
 }
 
-// Rethrows the exception of this rank's block. Reports it to the launcher as the origin of the
-// others' errors, or, for an error of the library, with the origin that it names.
-[[noreturn]] void throw_own(const char* caller, const std::exception_ptr& thrown,
-                            const std::string& told) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const DistributedError& error) {
-    worker::failure_reports().add({error.code(), error.what(), error.failed_ranks()});
-    throw;
-  } catch (...) {
-    worker::failure_reports().add({ErrorCode::system,
-                                   fmt::format("{}: the block failed: {}", caller, told.substr(1)),
-                                   {GlobalRank{rank()}}});
-    throw;
-  }
+[[noreturn]] void raise_own(const char* caller, const FailedBlock& failed,
+                            const worker::Group& everyone) {
+  worker::raise(failed.failure, caller, everyone.name());
 }
 
 // Throws, on all other ranks alike, if the block has failed on any of the first ranks.
-void pass_on_failures(const char* caller, const ProcessGroup& everyone,
+void pass_on_failures(const char* caller, const worker::Group& everyone,
                       const std::vector<std::string>& told) {
   std::vector<GlobalRank> failed;
   std::string words;
   for (size_t i = 0; i < told.size(); ++i) {
     if (told[i].empty()) continue;
     if (failed.empty()) words = told[i].substr(1);
-    failed.push_back(everyone.ranks()[i]);
+    failed.push_back(everyone.members().peers[i].rank);
   }
   if (failed.empty()) return;
   const size_t more = failed.size() - 1;
@@ -76,49 +77,65 @@ void pass_on_failures(const char* caller, const ProcessGroup& everyone,
                        caller, everyone.name());
 }
 
-}  // namespace
-
-namespace detail {
-
-void take_turns(FirstRanks first, const std::function<void()>& block, const CallOptions& options) {
-  const bool local = first == FirstRanks::local_zero;
-  const worker::CallPurpose purpose =
-      local ? worker::CallPurpose::local_zero_first : worker::CallPurpose::zero_first;
-  ProcessGroup everyone = world();
-  const bool is_first = (local ? local_rank() : rank()) == 0;
-  std::exception_ptr thrown;
-  const std::string mine =
-      is_first ? run_and_report(name_of(purpose), block, thrown) : std::string();
+void take_turns(CallPurpose purpose, bool is_first, muster_block block, void* context,
+                const CallOptions& options) {
+  const char* const caller = name_of(purpose);
+  const std::shared_ptr<worker::Job> job = worker::require_job();
+  worker::Group& everyone = *job->world_group();
+  std::optional<FailedBlock> failed;
+  if (is_first) failed = run_block(caller, block, context, *job);
   std::vector<std::string> told;
   try {
-    told =
-        worker::in_the_name_of(purpose, [&] { return everyone.all_gather_bytes(mine, options); });
+    told = worker::in_the_name_of(purpose, [&] {
+      return c_abi::value_or_raise(
+          worker::all_gather_bytes(everyone, failed ? kBlockFailed + failed->why : "", options),
+          "all_gather_bytes", everyone);
+    });
   } catch (const DistributedError&) {
-    // If the world failed too (because of SIGTERM, say), the block's own exception says more.
-    if (thrown) throw_own(name_of(purpose), thrown, mine);
+    // If the world failed too (because of SIGTERM, say), the block's own failure says more.
+    if (failed) raise_own(caller, *failed, everyone);
     throw;
   }
-  if (thrown) throw_own(name_of(purpose), thrown, mine);
-  pass_on_failures(name_of(purpose), everyone, told);
+  if (failed) raise_own(caller, *failed, everyone);
+  pass_on_failures(caller, everyone, told);
   if (is_first) return;
-  const Section section(name_of(purpose));
-  block();
+  failed = run_block(caller, block, context, *job);
+  if (failed) raise_own(caller, *failed, everyone);
 }
 
-}  // namespace detail
-
-bool should_stop(const CallOptions& options) {
+bool should_stop_now(const CallOptions& options) {
+  const std::shared_ptr<worker::Job> job = worker::require_job();
   const worker::Recorder* const recorder = worker::process_recorder();
-  const bool is_told = worker::require_job()->watch().stop_requested() ||
-                       (recorder != nullptr && recorder->is_warned());
+  const bool is_told =
+      job->watch().stop_requested() || (recorder != nullptr && recorder->is_warned());
   std::array<uint8_t, 1> stop{is_told ? uint8_t{1} : uint8_t{0}};
-  worker::in_the_name_of(worker::CallPurpose::should_stop,
+  worker::in_the_name_of(CallPurpose::should_stop,
                          [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });
   return stop[0] != 0;
 }
 
-void request_stop() {
-  worker::require_job()->watch().request_stop();
+}  // namespace
+
+muster_status muster_zero_first(int is_local, muster_block block, void* context,
+                                const muster_call_options* options) {
+  return c_abi::guarded(__func__, [&] {
+    const c_abi::Call call(options);
+    c_abi::require(reinterpret_cast<const void*>(block), "block");
+    const std::shared_ptr<worker::Job> job = worker::require_job();
+    const bool is_first = (is_local != 0 ? job->identity().local_rank : job->rank()) == 0;
+    take_turns(is_local != 0 ? CallPurpose::local_zero_first : CallPurpose::zero_first, is_first,
+               block, context, call.options);
+  });
 }
 
-}  // namespace muster
+muster_status muster_should_stop(int* stop, const muster_call_options* options) {
+  return c_abi::guarded(__func__, [&] {
+    const c_abi::Call call(options);
+    c_abi::require_out(stop, "stop");
+    *stop = should_stop_now(call.options) ? 1 : 0;
+  });
+}
+
+muster_status muster_request_stop(void) {
+  return c_abi::guarded(__func__, [] { worker::require_job()->watch().request_stop(); });
+}

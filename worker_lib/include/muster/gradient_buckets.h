@@ -29,12 +29,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "muster/error.h"
+#include "muster/muster.h"
 #include "muster/process_group.h"
 #include "muster/types.h"
 
@@ -58,11 +61,7 @@ struct BucketOptions {
   CallOptions call = {};
 };
 
-namespace worker {
-class BucketState;
-}
-
-class MUSTER_API GradientBuckets {
+class GradientBuckets {
  public:
   // Collective: all members construct it with the same list of counts, dtypes and options. If they
   // differ, all throw ErrorCode::mismatch and the group stays usable; a group with the backend nccl
@@ -73,45 +72,91 @@ class MUSTER_API GradientBuckets {
   // are reduced in place. Others are copied to and from memory of this object, which the ranks of a
   // node share, so memory grows by at most their size. On GPUs nothing is copied: each contiguous
   // run is its own operation.
-  GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
-                  const BucketOptions& options = {});
-  GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
-                  const BucketOptions& options = {})
-      : GradientBuckets(std::move(group), std::span<const Buffer>(buffers.begin(), buffers.size()),
-                        options) {}
-  GradientBuckets(GradientBuckets&&) noexcept;
-  GradientBuckets& operator=(GradientBuckets&&) noexcept;
-  // Waits for operations in flight, successful or not (each has its deadline); if an exception
-  // destroys it, as ~Work() does.
-  ~GradientBuckets();
+  //
+  // A destructor waits for operations in flight, successful or not (each has its deadline); if an
+  // exception destroys the object, as ~Work() does.
+  MUSTER_CALL GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
+                              const BucketOptions& options = {})
+      : GradientBuckets(group, buffers, options, MUSTER_CALLER) {}
+  MUSTER_CALL GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
+                              const BucketOptions& options = {})
+      : GradientBuckets(group, std::span<const Buffer>(buffers.begin(), buffers.size()), options,
+                        MUSTER_CALLER) {}
 
   // Marks buffer `index` as holding this step's gradient; do not touch it until wait(). May start
   // operations; never blocks for other ranks. Any order is correct; the reverse of the list's is
   // fastest. Throws invalid_argument for an index that does not exist or was already ready in this
   // step, and the errors of the group's operations.
-  void ready(size_t index);
+  MUSTER_CALL void ready(size_t index) {
+    detail::throw_unless_ok(muster_buckets_ready(handle_.get(), index, MUSTER_CALLER));
+  }
   // Marks all remaining buffers ready, if no overlap is wanted.
-  void ready_all();
+  MUSTER_CALL void ready_all() {
+    detail::throw_unless_ok(muster_buckets_ready_all(handle_.get(), MUSTER_CALLER));
+  }
 
   // Starts what is left. A buffer that was not ready() in this step (a layer that took no part)
   // counts as zeros on this rank, whatever it holds, and gets the average like any other buffer. On
   // GPUs it is not zeroed: its old contents are averaged.
-  void flush();
+  MUSTER_CALL void flush() {
+    detail::throw_unless_ok(muster_buckets_flush(handle_.get(), MUSTER_CALLER));
+  }
 
   // Calls flush(), then blocks until every buffer holds its result on this rank; the next step may
   // then begin. Throws an operation's failure; the buffers are then undefined. On the cpu backend
   // the results are bitwise equal on all ranks.
-  void wait();
+  MUSTER_CALL void wait() {
+    detail::throw_unless_ok(muster_buckets_wait(handle_.get(), MUSTER_CALLER));
+  }
 
-  size_t bucket_count() const noexcept;
-  size_t bucket_of(size_t index) const;  // Throws invalid_argument.
+  size_t bucket_count() const noexcept { return muster_buckets_count(handle_.get()); }
+  size_t bucket_of(size_t index) const {  // Throws invalid_argument.
+    return static_cast<size_t>(detail::not_negative(muster_buckets_of(handle_.get(), index)));
+  }
   // Time that wait() blocked for operations in the last step, and time that ready() and wait()
   // spent copying: the cost of the exchange beyond what was overlapped.
-  std::chrono::nanoseconds last_wait() const noexcept;
-  std::chrono::nanoseconds last_copy() const noexcept;
+  std::chrono::nanoseconds last_wait() const noexcept { return times().first; }
+  std::chrono::nanoseconds last_copy() const noexcept { return times().second; }
 
  private:
-  std::unique_ptr<worker::BucketState> state_;
+  class Free {
+   public:
+    Free() : exceptions_before_(std::uncaught_exceptions()) {}
+    void operator()(muster_buckets* buckets) const {
+      muster_buckets_free(buckets, std::uncaught_exceptions() > exceptions_before_ ? 1 : 0);
+    }
+
+   private:
+    int exceptions_before_;
+  };
+
+  GradientBuckets(const ProcessGroup& group, std::span<const Buffer> buffers,
+                  const BucketOptions& options, const void* site) {
+    if (!group.valid())
+      detail::throw_empty("GradientBuckets", "ProcessGroup", "world(), new_group() or split()");
+    std::vector<muster_buffer> list;
+    for (const Buffer& buffer : buffers)
+      list.push_back(detail::c_buffer(buffer.data, buffer.count, buffer.dtype, buffer.device));
+    muster_bucket_options given MUSTER_BUCKET_OPTIONS;
+    given.bucket_bytes = options.bucket_bytes;
+    given.first_bucket_bytes = options.first_bucket_bytes;
+    given.strategy = static_cast<int>(options.strategy);
+    given.op = static_cast<int>(options.op);
+    const muster_call_options call = detail::c_options(options.call, site);
+    muster_buckets* made = nullptr;
+    detail::throw_unless_ok(
+        muster_buckets_new(group.handle(), list.data(), list.size(), &given, &call, &made));
+    handle_.reset(made);
+  }
+
+  std::pair<std::chrono::nanoseconds, std::chrono::nanoseconds> times() const noexcept {
+    int64_t wait = 0;
+    int64_t copy = 0;
+    muster_buckets_times(handle_.get(), &wait, &copy);
+    return {std::chrono::nanoseconds(wait), std::chrono::nanoseconds(copy)};
+  }
+
+  std::unique_ptr<muster_buckets, Free> handle_;
 };
 
 }  // namespace muster

@@ -459,12 +459,127 @@ MUSTER_API void* muster_shared_memory_data(muster_shared_memory* memory);
 MUSTER_API size_t muster_shared_memory_bytes(muster_shared_memory* memory);
 MUSTER_API void muster_shared_memory_free(muster_shared_memory* memory);
 
-// ---- the end of the job; see training.h
+// ---- points at which all ranks agree; see training.h. Collective over the world.
 
-// Collective over the world: *stop becomes 1 on all ranks, or 0 on all. Needs MUSTER_STOP_AGREE.
+// Returns NULL, or why it failed, in one line, valid until the function that called it returns.
+typedef const char* (*muster_block)(void* context);
+// Rank 0 of the job, or with is_local local rank 0 of every node, runs the block while the others
+// wait; then the others run it. Where it fails, the result is MUSTER_ERROR_SYSTEM, or the failure
+// of a function of this library that the block met. If it fails on one of the first ranks, the
+// others do not run it and get MUSTER_ERROR_PEER_FAILED.
+MUSTER_API muster_status muster_zero_first(int is_local, muster_block block, void* context,
+                                           const muster_call_options* options);
+// *stop becomes 1 on all ranks, or 0 on all. Needs MUSTER_STOP_AGREE.
 MUSTER_API muster_status muster_should_stop(int* stop, const muster_call_options* options);
-// Acts as if this process had received SIGTERM. Never blocks.
+// Acts as if this process had received SIGTERM. Never blocks; not collective.
 MUSTER_API muster_status muster_request_stop(void);
+
+// ---- checkpoints; see checkpoint.h. Collective over the group.
+
+typedef struct muster_file muster_file;
+// Called on rank 0 of the group. Returns NULL, or why it failed, as a muster_block.
+typedef const char* (*muster_write_checkpoint)(void* context, muster_file* file);
+// Appends to the new checkpoint. Only for muster_write_checkpoint. After one failure all fail.
+MUSTER_API muster_status muster_file_write(muster_file* file, const void* bytes, size_t length);
+// path, write: used on rank 0 only.
+MUSTER_API muster_status muster_save_checkpoint(muster_group* group, const char* path,
+                                                muster_write_checkpoint write, void* context,
+                                                const muster_call_options* options);
+// Sets the length of the memory for a checkpoint, keeps what is in it, and returns where it is, or
+// NULL if there is no memory. Called several times; the last length is the checkpoint's.
+typedef void* (*muster_resize)(void* context, size_t length);
+// *found becomes 1 on all ranks, or 0 if there is no file. path: used on rank 0 only.
+MUSTER_API muster_status muster_load_checkpoint(muster_group* group, const char* path, int* found,
+                                                muster_resize resize, void* context,
+                                                const muster_call_options* options);
+
+// ---- gradients that are averaged while others are computed; see gradient_buckets.h
+
+typedef struct muster_buckets muster_buckets;
+
+typedef enum muster_bucket_strategy {
+  MUSTER_BUCKETS_ALL_REDUCE = 0,
+  MUSTER_BUCKETS_REDUCE_BROADCAST = 1
+} muster_bucket_strategy;
+
+typedef struct muster_bucket_options {
+  size_t struct_size;
+  size_t bucket_bytes;
+  size_t first_bucket_bytes;
+  int strategy;
+  int op;
+} muster_bucket_options;
+
+#define MUSTER_BUCKET_OPTIONS                                                                   \
+  {sizeof(muster_bucket_options), (size_t)25 << 20, (size_t)1 << 20, MUSTER_BUCKETS_ALL_REDUCE, \
+   MUSTER_AVERAGE}
+
+// Collective. buffers: `count` of them, which stay in place until the handle is freed. The time-out
+// and the stream of `call` are those of each operation.
+MUSTER_API muster_status muster_buckets_new(muster_group* group, const muster_buffer* buffers,
+                                            size_t count, const muster_bucket_options* options,
+                                            const muster_call_options* call,
+                                            muster_buckets** buckets);
+// site: as in muster_call_options.
+MUSTER_API muster_status muster_buckets_ready(muster_buckets* buckets, size_t index,
+                                              const void* site);
+MUSTER_API muster_status muster_buckets_ready_all(muster_buckets* buckets, const void* site);
+MUSTER_API muster_status muster_buckets_flush(muster_buckets* buckets, const void* site);
+MUSTER_API muster_status muster_buckets_wait(muster_buckets* buckets, const void* site);
+// The number of buckets, and the one of a buffer, or -1 on failure.
+MUSTER_API size_t muster_buckets_count(const muster_buckets* buckets);
+MUSTER_API int muster_buckets_of(muster_buckets* buckets, size_t index);
+// Nanoseconds of the last step: blocked in muster_buckets_wait(), and spent copying.
+MUSTER_API void muster_buckets_times(const muster_buckets* buckets, int64_t* wait_ns,
+                                     int64_t* copy_ns);
+// Waits for operations in flight; with `abandon` as muster_work_abandon(). NULL is allowed.
+MUSTER_API void muster_buckets_free(muster_buckets* buckets, int abandon);
+
+// ---- the samples of a rank; see sampler.h
+
+typedef struct muster_sampler_options {
+  size_t struct_size;
+  int rank;   // < 0: that of the job.
+  int ranks;  // < 0: those of the job.
+  int shuffle;
+  uint64_t seed;
+  int drop_last;
+} muster_sampler_options;
+
+#define MUSTER_SAMPLER_OPTIONS {sizeof(muster_sampler_options), -1, -1, 1, 0, 0}
+
+// *count becomes the number of samples of each rank of a data set of `size`; fills `indices` (NULL:
+// only the number is wanted) with this rank's samples of the epoch, in order. Local.
+MUSTER_API muster_status muster_sample(size_t size, uint64_t epoch,
+                                       const muster_sampler_options* options, size_t* indices,
+                                       size_t* count);
+
+// ---- ranks that are started from inside a program; see spawn.h
+
+typedef struct muster_spawn_options {
+  size_t struct_size;
+  const char* name;                // NULL: the call's number.
+  const char* const* environment;  // "NAME=value", until NULL. NULL: none.
+  const char* const* arguments;    // Those after the program, until NULL. NULL: this process's.
+  int64_t stop_timeout_ms;
+  int64_t timeout_ms;  // < 0: none.
+} muster_spawn_options;
+
+#define MUSTER_SPAWN_OPTIONS {sizeof(muster_spawn_options), NULL, NULL, NULL, 5000, -1}
+
+// No struct_size: it never grows. See RankExit in spawn.h.
+typedef struct muster_rank_exit {
+  int pid;  // 0 in all if this process is a rank of a later call.
+  int code;
+  int signal;
+  int stopped;
+} muster_rank_exit;
+
+// Starts this program again as `nprocs` ranks, which call the function and end with its result, and
+// waits for them. ranks: nprocs. *failed becomes the rank that failed first, or -1.
+MUSTER_API muster_status muster_spawn(int nprocs, int (*function)(void* context, int rank),
+                                      void* context, const muster_spawn_options* options,
+                                      muster_rank_exit* ranks, int* failed);
 
 // ---- what a rank does while it is not in an operation; see section.h
 

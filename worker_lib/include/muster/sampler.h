@@ -20,12 +20,16 @@
 // thread-safe unless all threads only read.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "muster/error.h"
+#include "muster/muster.h"
 #include "muster/types.h"
 
 namespace muster {
@@ -38,14 +42,36 @@ struct SamplerOptions {
   bool drop_last = false;  // Omit up to ranks - 1 samples instead of repeating some.
 };
 
-class MUSTER_API DistributedSampler {
+class DistributedSampler {
  public:
   // Starts at epoch 0 of a data set of `size` samples. Throws DistributedError: invalid_argument
   // unless 0 <= rank < ranks; not_initialized if one is to come from the job and there is none.
-  explicit DistributedSampler(size_t size, const SamplerOptions& options = {});
+  explicit DistributedSampler(size_t size, const SamplerOptions& options = {})
+      : dataset_size_(size) {
+    options_.rank = options.rank ? *options.rank : detail::not_negative(muster_rank());
+    options_.ranks = options.ranks ? *options.ranks : detail::not_negative(muster_world_size());
+    if (options_.rank < 0 || options_.rank >= options_.ranks) {
+      const std::string call = "DistributedSampler";
+      throw DistributedError(ErrorCode::invalid_argument,
+                             call + ": rank " + std::to_string(options_.rank) + " of " +
+                                 std::to_string(options_.ranks) + "; give 0 <= rank < ranks",
+                             call);
+    }
+    options_.shuffle = options.shuffle ? 1 : 0;
+    options_.seed = options.seed;
+    options_.drop_last = options.drop_last ? 1 : 0;
+    size_t count = 0;
+    ask(nullptr, count);
+    indices_.resize(count);
+    ask(indices_.data(), count);
+  }
 
   // Call before each epoch. Has no effect without `shuffle`.
-  void set_epoch(uint64_t epoch);
+  void set_epoch(uint64_t epoch) {
+    epoch_ = epoch;
+    size_t count = 0;
+    if (options_.shuffle != 0) ask(indices_.data(), count);
+  }
   uint64_t epoch() const noexcept { return epoch_; }
 
   // This rank's samples of the epoch, in order (indices). Valid until set_epoch().
@@ -60,13 +86,20 @@ class MUSTER_API DistributedSampler {
 
   // This rank's `i`-th batch: `batch` samples, or what is left; empty after the last. To resume in
   // the middle of an epoch start at a later i. REQUIRES: batch > 0.
-  std::span<const size_t> batch(size_t i, size_t batch) const noexcept;
+  std::span<const size_t> batch(size_t i, size_t batch) const noexcept {
+    // Computes the number of batches first, so that i * batch cannot wrap around.
+    const size_t batches = size() / batch + (size() % batch != 0 ? 1 : 0);
+    if (i >= batches) return {};
+    return indices().subspan(i * batch, std::min(batch, size() - i * batch));
+  }
 
  private:
+  void ask(size_t* indices, size_t& count) const {
+    detail::throw_unless_ok(muster_sample(dataset_size_, epoch_, &options_, indices, &count));
+  }
+
   size_t dataset_size_;
-  size_t rank_;
-  size_t ranks_;
-  SamplerOptions options_;
+  muster_sampler_options options_ MUSTER_SAMPLER_OPTIONS;
   uint64_t epoch_ = 0;
   std::vector<size_t> indices_;
 };

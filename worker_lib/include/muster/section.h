@@ -14,8 +14,12 @@
 // save_checkpoint(), load_checkpoint(), zero_first() and local_zero_first() mark themselves.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string_view>
 
+#include "muster/muster.h"
 #include "muster/types.h"
 
 namespace muster {
@@ -25,15 +29,16 @@ namespace muster {
 //
 // No effect without a launcher that listens (muster does), before init_process_group() and in a
 // child of fork(). Never blocks or throws, and sends nothing: two stores to memory.
-class [[nodiscard, gnu::visibility("default")]] Section {
+class [[nodiscard]] Section {
  public:
-  explicit Section(std::string_view name);
-  ~Section();
+  explicit Section(std::string_view name) noexcept {
+    std::array<char, 128> text{};
+    std::copy_n(name.data(), std::min(name.size(), text.size() - 1), text.data());
+    muster_section_enter(text.data());
+  }
+  ~Section() { muster_section_leave(); }
   Section(const Section&) = delete;
   Section& operator=(const Section&) = delete;
-
- private:
-  const bool is_recorded_;
 };
 
 }  // namespace muster

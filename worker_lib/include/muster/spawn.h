@@ -35,7 +35,11 @@
 // no options. They are killed when the thread that called spawn() ends (PR_SET_PDEATHSIG).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -44,7 +48,9 @@
 #include <vector>
 
 #include "muster/error.h"
+#include "muster/muster.h"
 #include "muster/types.h"
+#include "muster/work.h"
 
 namespace muster {
 
@@ -82,16 +88,83 @@ struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResu
   // 0, or the code of the rank that failed first.
   int exit_code() const { return failed ? ranks[static_cast<size_t>(failed->value)].code : 0; }
   // One line: "rank 2 (pid 4711) was killed by signal 9 (Killed); 3 others were stopped".
-  MUSTER_API std::string message() const;
+  std::string message() const {
+    if (!failed) return std::to_string(ranks.size()) + " ranks ended well";
+    const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
+    std::string text =
+        "rank " + std::to_string(failed->value) + " (pid " + std::to_string(culprit.pid) + ") " +
+        (culprit.signal == 0 ? "exited with code " + std::to_string(culprit.code)
+                             : "was killed by signal " + std::to_string(culprit.signal) + " (" +
+                                   strsignal(culprit.signal) + ")");
+    const auto is_stopped = [](const RankExit& rank) { return rank.stopped; };
+    const auto others = std::count_if(ranks.begin(), ranks.end(), is_stopped);
+    if (others > 0)
+      text += "; " + std::to_string(others) + (others == 1 ? " other was" : " others were") +
+              " stopped";
+    return text;
+  }
 };
+
+namespace detail {
+
+// Returns the exit code of a rank; prints an exception.
+inline int run_as_rank(int rank, const std::function<int(int)>& function) noexcept {
+  try {
+    return function(rank);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);
+  }
+  return 1;
+}
+
+// A list of strings for C, which ends with null.
+inline std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : strings)
+    pointers.push_back(text.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace detail
 
 // Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest. Does not
 // throw for that: the result says so and must not be discarded. The function's result is the rank's
 // exit code; an exception that leaves it is printed to standard error and the code is 1. Throws
 // invalid_argument, system (no process can be started) or timeout, and forked in a child of fork().
 // Any thread, one at a time.
-MUSTER_API SpawnResult spawn(int nprocs, const std::function<int(int rank)>& function,
-                             const SpawnOptions& options = {});
+inline SpawnResult spawn(int nprocs, const std::function<int(int rank)>& function,
+                         const SpawnOptions& options = {}) {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : options.environment)
+    variables.push_back(name + "=" + value);
+  const std::vector<const char*> environment = detail::c_strings(variables);
+  muster_spawn_options given MUSTER_SPAWN_OPTIONS;
+  if (!options.name.empty()) given.name = options.name.c_str();
+  given.environment = environment.data();
+  std::vector<const char*> arguments;
+  if (options.arguments) {
+    arguments = detail::c_strings(*options.arguments);
+    given.arguments = arguments.data();
+  }
+  given.stop_timeout_ms = detail::milliseconds_from_now(options.stop_timeout);
+  if (options.timeout) given.timeout_ms = detail::milliseconds_from_now(*options.timeout);
+  const auto run = [](void* context, int rank) {
+    return detail::run_as_rank(rank, *static_cast<const std::function<int(int)>*>(context));
+  };
+  std::vector<muster_rank_exit> exits(static_cast<size_t>(std::max(nprocs, 1)));
+  int failed = -1;
+  detail::throw_unless_ok(muster_spawn(nprocs, run, const_cast<std::function<int(int)>*>(&function),
+                                       &given, exits.data(), &failed));
+  SpawnResult result;
+  if (exits[0].pid == 0) return result;
+  for (const muster_rank_exit& exit : exits)
+    result.ranks.push_back({exit.pid, exit.code, exit.signal, exit.stopped != 0});
+  if (failed >= 0) result.failed = GlobalRank{failed};
+  return result;
+}
 
 // Overload for functions without a result.
 template <typename Function>

@@ -18,11 +18,13 @@
 // perform the same operation.
 #pragma once
 
-#include <functional>
+#include <exception>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "muster/error.h"
+#include "muster/muster.h"
 #include "muster/process_group.h"
 #include "muster/types.h"
 
@@ -30,19 +32,54 @@ namespace muster {
 
 namespace detail {
 
-enum class FirstRanks : uint8_t { zero, local_zero };
+// Calls a function of the program for a C function, which no exception may pass.
+class Caught {
+ public:
+  // Returns null, or why the function failed.
+  template <typename Function>
+  const char* call(Function&& function) noexcept {
+    try {
+      function();
+      return nullptr;
+    } catch (const std::exception& error) {
+      thrown_ = std::current_exception();
+      return error.what();
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return "the program threw an exception that is not a std::exception";
+    }
+  }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
 
-MUSTER_API void take_turns(FirstRanks first, const std::function<void()>& block,
-                           const CallOptions& options);
+ private:
+  std::exception_ptr thrown_;
+};
 
 template <typename Block>
-auto run_in_turns(FirstRanks first, Block& block, const CallOptions& options) {
+void take_turns(int is_local, Block&& block, const muster_call_options& options) {
+  struct Turn {
+    Block& block;
+    Caught caught;
+  } turn{block, {}};
+  const muster_block run = [](void* context) {
+    Turn& own = *static_cast<Turn*>(context);
+    return own.caught.call(own.block);
+  };
+  const muster_status status = muster_zero_first(is_local, run, &turn, &options);
+  turn.caught.rethrow();
+  throw_unless_ok(status);
+}
+
+template <typename Block>
+auto run_in_turns(int is_local, Block& block, const muster_call_options& options) {
   using Result = std::remove_cvref_t<std::invoke_result_t<Block&>>;
   if constexpr (std::is_void_v<Result>) {
-    take_turns(first, [&] { block(); }, options);
+    take_turns(is_local, block, options);
   } else {
     std::optional<Result> result;
-    take_turns(first, [&] { result.emplace(block()); }, options);
+    take_turns(is_local, [&] { result.emplace(block()); }, options);
     return *std::move(result);
   }
 }
@@ -60,8 +97,8 @@ auto run_in_turns(FirstRanks first, Block& block, const CallOptions& options) {
 // longer than the world's time-out. Uses the world's operations on host memory; the block itself
 // must not call collective operations of the world.
 template <std::invocable Block>
-auto zero_first(Block&& block, const CallOptions& options = {}) {
-  return detail::run_in_turns(detail::FirstRanks::zero, block, options);
+MUSTER_CALL auto zero_first(Block&& block, const CallOptions& options = {}) {
+  return detail::run_in_turns(0, block, detail::c_options(options, MUSTER_CALLER));
 }
 
 // Like zero_first(), but local rank 0 of every node (local_rank() == 0) goes first, for what each
@@ -69,8 +106,8 @@ auto zero_first(Block&& block, const CallOptions& options = {}) {
 // these, they get their own exceptions and every other rank, on any node, gets the error that names
 // them, since the ranks must agree on whether the job continues.
 template <std::invocable Block>
-auto local_zero_first(Block&& block, const CallOptions& options = {}) {
-  return detail::run_in_turns(detail::FirstRanks::local_zero, block, options);
+MUSTER_CALL auto local_zero_first(Block&& block, const CallOptions& options = {}) {
+  return detail::run_in_turns(1, block, detail::c_options(options, MUSTER_CALLER));
 }
 
 // True if the job was asked to end (SIGTERM, or request_stop()) on any rank. All ranks get the same
@@ -84,11 +121,18 @@ auto local_zero_first(Block&& block, const CallOptions& options = {}) {
 // Requires InitOptions::on_sigterm = StopPolicy::agree: with end_calls SIGTERM ends this call like
 // any other, with ErrorCode::stopped. The launcher kills the remaining processes after a grace
 // period (muster: --shutdown-timeout), which limits what can still be done.
-MUSTER_API bool should_stop(const CallOptions& options = {});
+MUSTER_CALL inline bool should_stop(const CallOptions& options = {}) {
+  const muster_call_options given = detail::c_options(options, MUSTER_CALLER);
+  int stop = 0;
+  detail::throw_unless_ok(muster_should_stop(&stop, &given));
+  return stop != 0;
+}
 
 // Acts as if this process had received SIGTERM: should_stop() becomes true on all ranks; with
 // end_calls it ends this process's calls. For a program's own reasons: a budget is used up, the
 // loss is NaN. Never blocks; any thread.
-MUSTER_API void request_stop();
+inline void request_stop() {
+  detail::throw_unless_ok(muster_request_stop());
+}
 
 }  // namespace muster

@@ -73,6 +73,8 @@ class [[nodiscard]] Work {
   }
 
   bool valid() const noexcept { return handle_.get() != nullptr; }
+  // For functions of muster.h; null: empty.
+  muster_work* handle() const noexcept { return handle_.get(); }
 
   // Blocks until the operation is complete; throws a DistributedError if it failed. Always returns,
   // since each operation has a deadline (CallOptions::timeout, else the group's). For an operation

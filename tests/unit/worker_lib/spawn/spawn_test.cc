@@ -220,9 +220,9 @@ TEST(WorkerSpawn, AnExceptionIsAFailureOfItsRank) {
 
 TEST(WorkerSpawn, ExceptionsArePrintedWithTheRank) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(worker::run_as_rank(2, [](int) -> int { throw std::runtime_error("no data"); }), 1);
-  EXPECT_EQ(worker::run_as_rank(3, [](int) -> int { throw 5; }), 1);
-  EXPECT_EQ(worker::run_as_rank(4, [](int rank) { return rank; }), 4);
+  EXPECT_EQ(detail::run_as_rank(2, [](int) -> int { throw std::runtime_error("no data"); }), 1);
+  EXPECT_EQ(detail::run_as_rank(3, [](int) -> int { throw 5; }), 1);
+  EXPECT_EQ(detail::run_as_rank(4, [](int rank) { return rank; }), 4);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "rank 2: no data\nrank 3: an exception that is not a std::exception\n");
 }

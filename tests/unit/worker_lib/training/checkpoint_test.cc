@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <ostream>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -99,6 +100,44 @@ TEST_F(Checkpoint, HoldsTheBytesAndNothingElse) {
   const std::string bytes("a\0b\n\xff", 5);
   job_.each_world([&](ProcessGroup group) { save_checkpoint(path_, bytes, {.group = group}); });
   EXPECT_EQ(content(), bytes);
+}
+
+// Small and large pieces in turn: through the stream's buffer, filling it exactly, and past it.
+TEST_F(Checkpoint, TakesPiecesOfAnySize) {
+  std::string all;
+  const auto write = [&](std::ostream& out) {
+    std::mt19937 random(4);
+    for (const size_t size :
+         {0u, 1u, 262143u, 1u, 262144u, 262145u, 7u, 1000000u, 131072u, 131072u}) {
+      std::string piece(size, '\0');
+      for (char& c : piece)
+        c = static_cast<char>(random());
+      out << piece;
+      if (size % 2 == 1) out.put('!');
+      all += size % 2 == 1 ? piece + '!' : piece;
+    }
+    for (int i = 0; i < 600000; ++i) {
+      out.put(static_cast<char>('a' + i % 26));
+      all += static_cast<char>('a' + i % 26);
+    }
+  };
+  job_.each_world([&](ProcessGroup group) { save_checkpoint(path_, write, {.group = group}); });
+  EXPECT_TRUE(content() == all);
+}
+
+TEST_F(Checkpoint, RefusesAPathWithAZeroByte) {
+  const std::string path = path_ + std::string("\0.part", 6);
+  for (const auto& call : {std::function([&] { save_checkpoint(path, "x"); }),
+                           std::function([&] { (void)load_checkpoint(path); })}) {
+    try {
+      call();
+      ADD_FAILURE() << "taken";
+    } catch (const DistributedError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(error.what(), error.operation() + ": a path has no zero byte in it");
+    }
+  }
+  EXPECT_EQ(files(), 0u);
 }
 
 TEST_F(Checkpoint, IsReadByRankZeroForAllRanks) {

@@ -159,10 +159,10 @@ void expect_refused(int rank, int ranks, const std::string& message) {
 }
 
 TEST(Sampler, RefusesARankThatDoesNotExist) {
-  expect_refused(3, 3, "DistributedSampler: rank 3 of 3 ranks; give 0 <= rank < ranks");
-  expect_refused(-1, 3, "DistributedSampler: rank -1 of 3 ranks; give 0 <= rank < ranks");
-  expect_refused(0, 0, "DistributedSampler: rank 0 of 0 ranks; give 0 <= rank < ranks");
-  expect_refused(0, -2, "DistributedSampler: rank 0 of -2 ranks; give 0 <= rank < ranks");
+  expect_refused(3, 3, "DistributedSampler: rank 3 of 3; give 0 <= rank < ranks");
+  expect_refused(-1, 3, "DistributedSampler: rank -1 of 3; give 0 <= rank < ranks");
+  expect_refused(0, 0, "DistributedSampler: rank 0 of 0; give 0 <= rank < ranks");
+  expect_refused(0, -2, "DistributedSampler: rank 0 of -2; give 0 <= rank < ranks");
 }
 
 TEST(Sampler, RefusesToTakeItsRankFromAMissingJob) {
