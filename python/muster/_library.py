@@ -216,9 +216,7 @@ _FUNCTIONS: Dict[str, str] = {name: types for name, _, types in (row.partition("
     all_to_all_v:ipppppipp send:ippniiipp recv:ippniiippp batch:ippnpp broadcast_bytes:ippnippp
     all_gather_bytes:ippnppp free:vp allocate_shared:ipnpp shared_memory_data:pp shared_memory_bytes:np
     shared_memory_free:vp should_stop:ipp request_stop:i section_enter:is section_leave:v work_wait:ipl
-    work_synchronize:ip work_status:ip work_source:ip work_free:vp name_site:ps last_error_in_cpp:sp group_copy:ipp
-    group_ranks:nppn group_timeout_ms:lp group_backend:ipi perform:ippppp begin_messages:ippnpp work_is_complete:ip
-    work_copy:ipp work_abandon:vp
+    work_synchronize:ip work_status:ip work_source:ip work_free:vp name_site:ps
     """.split())}
 
 _library: Optional[ctypes.CDLL] = None

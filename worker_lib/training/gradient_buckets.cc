@@ -456,7 +456,7 @@ muster_status muster_buckets_wait(muster_buckets* buckets, const void* site) {
 }
 
 size_t muster_buckets_count(const muster_buckets* buckets) {
-  return buckets->state.bucket_count();
+  return buckets == nullptr ? 0 : buckets->state.bucket_count();
 }
 
 int muster_buckets_of(muster_buckets* buckets, size_t index) {
@@ -467,6 +467,7 @@ int muster_buckets_of(muster_buckets* buckets, size_t index) {
 }
 
 void muster_buckets_times(const muster_buckets* buckets, int64_t* wait_ns, int64_t* copy_ns) {
+  if (buckets == nullptr) return;
   *wait_ns = buckets->state.last_wait.count();
   *copy_ns = buckets->state.last_copy.count();
 }

@@ -1,6 +1,6 @@
 // A C99 program that runs every operation of muster.h with known results, on up to 16 ranks. It
 // exits with 1 at the first wrong result; else rank 0 prints that the tour is done. With the
-// argument "forever" no operation has a time limit.
+// argument "forever" no operation has a time limit; another argument is the path of a checkpoint.
 #include <muster/muster.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 enum { MAX_RANKS = 16, COUNT = 5 };
 
 static int me, n;
+static const char* path;
 
 #define EXPECT(condition)                                                                         \
   do {                                                                                            \
@@ -249,6 +250,78 @@ static void begun(void) {
   }
 }
 
+static const char* count_turns(void* context) {
+  ++*(int*)context;
+  return NULL;
+}
+
+static const char* fail_turn(void* context) {
+  return context;
+}
+
+static const char* write_two_pieces(void* context, muster_file* file) {
+  OK(muster_file_write(file, context, 2));
+  OK(muster_file_write(file, NULL, 0));
+  OK(muster_file_write(file, (const char*)context + 2, 3));
+  return NULL;
+}
+
+static void* put_in(void* context, size_t length) {
+  return length <= 64 ? context : NULL;
+}
+
+static void turns(void) {
+  char reason[] = "no disk", saved[64] = {0};
+  int turn = 0, found = -1;
+  OK(muster_zero_first(0, count_turns, &turn, NULL));
+  OK(muster_zero_first(1, count_turns, &turn, NULL));
+  EXPECT(turn == 2);
+  EXPECT(muster_zero_first(0, fail_turn, reason, NULL) ==
+         (me == 0 ? MUSTER_ERROR_SYSTEM : MUSTER_ERROR_PEER_FAILED));
+  EXPECT(strstr(muster_last_error(), "no disk") != NULL);
+  if (path == NULL) return;
+  OK(muster_save_checkpoint(NULL, path, write_two_pieces, "bytes", NULL));
+  OK(muster_load_checkpoint(NULL, path, &found, put_in, saved, NULL));
+  EXPECT(found == 1 && memcmp(saved, "bytes", 6) == 0);
+  OK(muster_barrier(NULL, NULL, NULL));
+  if (me == 0) EXPECT(remove(path) == 0);
+  OK(muster_load_checkpoint(NULL, path, &found, put_in, saved, NULL));
+  EXPECT(found == 0);
+}
+
+static void gradients(void) {
+  float near[2] = {0, 0}, far[3] = {0, 0, 0};
+  muster_buffer both[2] = {{0, 2, MUSTER_FLOAT32, -1}, {0, 3, MUSTER_FLOAT32, -1}};
+  muster_bucket_options options = MUSTER_BUCKET_OPTIONS;
+  muster_buckets* buckets = NULL;
+  int64_t waited = -1, copied = -1;
+  both[0].data = near;
+  both[1].data = far;
+  options.op = MUSTER_SUM;
+  OK(muster_buckets_new(NULL, both, 2, &options, NULL, &buckets));
+  EXPECT(muster_buckets_count(buckets) == 1 && muster_buckets_of(buckets, 1) == 0);
+  EXPECT(muster_buckets_of(buckets, 2) == -1);
+  far[2] = (float)me;
+  OK(muster_buckets_ready(buckets, 1, NULL));
+  OK(muster_buckets_ready_all(buckets, NULL));
+  OK(muster_buckets_flush(buckets, NULL));
+  OK(muster_buckets_wait(buckets, NULL));
+  EXPECT(far[2] == (float)sum_of_ranks() && near[0] == 0);
+  muster_buckets_times(buckets, &waited, &copied);
+  EXPECT(waited >= 0 && copied >= 0);
+  muster_buckets_free(buckets, 0);
+}
+
+static void samples(void) {
+  muster_sampler_options options = MUSTER_SAMPLER_OPTIONS;
+  size_t mine[2 * MAX_RANKS], count = 0;
+  options.shuffle = 0;
+  OK(muster_sample((size_t)(2 * n), 0, &options, NULL, &count));
+  EXPECT(count == 2);
+  OK(muster_sample((size_t)(2 * n), 0, &options, mine, &count));
+  EXPECT(mine[0] == (size_t)me && mine[1] == (size_t)(me + n));
+}
+
 static void time_out(void) {
   const int ranks[2] = {0, 1};
   muster_call_options options = MUSTER_CALL_OPTIONS;
@@ -286,7 +359,11 @@ int main(int argc, char** argv) {
   EXPECT(muster_abi_version() == MUSTER_ABI_VERSION && !muster_is_initialized());
   EXPECT(muster_rank() == -1 && muster_last_error_code() == MUSTER_ERROR_NOT_INITIALIZED);
   options.backend = MUSTER_BACKEND_CPU;
-  options.timeout_ms = argc > 1 && strcmp(argv[1], "forever") == 0 ? INT64_MAX : 60000;
+  options.timeout_ms = 60000;
+  if (argc > 1 && strcmp(argv[1], "forever") == 0)
+    options.timeout_ms = INT64_MAX;
+  else if (argc > 1)
+    path = argv[1];
   OK(muster_init(&options));
   me = muster_rank();
   n = muster_world_size();
@@ -300,6 +377,9 @@ int main(int argc, char** argv) {
   groups();
   shared_memory();
   begun();
+  turns();
+  gradients();
+  samples();
   refusals();
   time_out();
   muster_destroy();

@@ -32,7 +32,6 @@
 #include <exception>
 #include <initializer_list>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -75,12 +74,12 @@ class GradientBuckets {
   //
   // A destructor waits for operations in flight, successful or not (each has its deadline); if an
   // exception destroys the object, as ~Work() does.
-  MUSTER_CALL GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
+  MUSTER_CALL GradientBuckets(ProcessGroup group, span<const Buffer> buffers,
                               const BucketOptions& options = {})
       : GradientBuckets(group, buffers, options, MUSTER_CALLER) {}
   MUSTER_CALL GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
                               const BucketOptions& options = {})
-      : GradientBuckets(group, std::span<const Buffer>(buffers.begin(), buffers.size()), options,
+      : GradientBuckets(group, span<const Buffer>(buffers.begin(), buffers.size()), options,
                         MUSTER_CALLER) {}
 
   // Marks buffer `index` as holding this step's gradient; do not touch it until wait(). May start
@@ -130,7 +129,7 @@ class GradientBuckets {
     int exceptions_before_;
   };
 
-  GradientBuckets(const ProcessGroup& group, std::span<const Buffer> buffers,
+  GradientBuckets(const ProcessGroup& group, span<const Buffer> buffers,
                   const BucketOptions& options, const void* site) {
     if (!group.valid())
       detail::throw_empty("GradientBuckets", "ProcessGroup", "world(), new_group() or split()");

@@ -55,7 +55,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -129,16 +128,16 @@ class Counts {
  public:
   Counts() = default;
   Counts(std::initializer_list<size_t> counts) : counts_(counts.begin(), counts.size()) {}
-  template <typename Range>
-    requires(!std::is_same_v<std::remove_cvref_t<Range>, Counts> &&
-             std::is_convertible_v<Range, std::span<const size_t>>)
+  template <typename Range, std::enable_if_t<!std::is_same_v<std::decay_t<Range>, Counts> &&
+                                                 std::is_convertible_v<Range, span<const size_t>>,
+                                             int> = 0>
   Counts(Range&& range)  // NOLINT: converts on purpose.
       : counts_(std::forward<Range>(range)) {}
 
-  operator std::span<const size_t>() const { return counts_; }  // NOLINT: converts on purpose.
+  operator span<const size_t>() const { return counts_; }  // NOLINT: converts on purpose.
 
  private:
-  std::span<const size_t> counts_;
+  span<const size_t> counts_;
 };
 
 // The result of allocate_shared(). A handle: the memory lives until every rank has destroyed its
@@ -155,8 +154,8 @@ class SharedMemory {
   void* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
   // The memory as bytes() / sizeof(T) elements.
-  template <Element T>
-  std::span<T> as() const {
+  template <typename T, std::enable_if_t<detail::is_element_v<T>, int> = 0>
+  span<T> as() const {
     return {static_cast<T*>(data_), bytes_ / sizeof(T)};
   }
 
@@ -186,8 +185,8 @@ inline muster_operation operation(muster_kind kind, ConstBuffer in, ConstBuffer 
   return made;
 }
 
-inline muster_operation with_counts(muster_operation made, std::span<const size_t> send_counts,
-                                    std::span<const size_t> recv_counts) {
+inline muster_operation with_counts(muster_operation made, span<const size_t> send_counts,
+                                    span<const size_t> recv_counts) {
   made.is_v = 1;
   made.send_counts = send_counts.data();
   made.send_counts_length = send_counts.size();
@@ -541,7 +540,7 @@ class ProcessGroup {
   }
   // Performs all at the same time, so that no order of sends and receives can deadlock. Returns one
   // Work for each, in the order of `ops`.
-  [[nodiscard]] MUSTER_CALL std::vector<Work> batch_isend_irecv(std::span<const P2POp> ops,
+  [[nodiscard]] MUSTER_CALL std::vector<Work> batch_isend_irecv(span<const P2POp> ops,
                                                                 const CallOptions& options = {}) {
     const muster_call_options given = detail::c_options(options, MUSTER_CALLER);
     std::vector<muster_operation> messages;
@@ -561,7 +560,7 @@ class ProcessGroup {
   }
   [[nodiscard]] std::vector<Work> batch_isend_irecv(std::initializer_list<P2POp> ops,
                                                     const CallOptions& options = {}) {
-    return batch_isend_irecv(std::span<const P2POp>(ops.begin(), ops.size()), options);
+    return batch_isend_irecv(span<const P2POp>(ops.begin(), ops.size()), options);
   }
 
   // ---- byte strings of any length, which may differ between ranks (host memory)
@@ -691,8 +690,7 @@ class ProcessGroup {
 
  private:
   muster_group* checked(const char* call) const {
-    if (!valid()) [[unlikely]]
-      detail::throw_empty(call, "ProcessGroup", "world(), new_group() or split()");
+    if (!valid()) detail::throw_empty(call, "ProcessGroup", "world(), new_group() or split()");
     return handle_.get();
   }
 
@@ -733,7 +731,7 @@ inline ProcessGroup world() {
 // called it; if one does not, throws ErrorCode::timeout, and all other groups stay usable. Calls
 // for the same ranks are matched by number. Before its next call for them, a rank that missed one
 // makes one more, which throws at once.
-MUSTER_CALL inline ProcessGroup new_group(std::span<const GlobalRank> ranks,
+MUSTER_CALL inline ProcessGroup new_group(span<const GlobalRank> ranks,
                                           const GroupOptions& options = {}) {
   std::vector<int> numbers;
   for (const GlobalRank rank : ranks)
@@ -745,7 +743,7 @@ MUSTER_CALL inline ProcessGroup new_group(std::span<const GlobalRank> ranks,
 }
 inline ProcessGroup new_group(std::initializer_list<GlobalRank> ranks,
                               const GroupOptions& options = {}) {
-  return new_group(std::span<const GlobalRank>(ranks.begin(), ranks.size()), options);
+  return new_group(span<const GlobalRank>(ranks.begin(), ranks.size()), options);
 }
 
 inline P2POp P2POp::send(ConstBuffer data, GroupRank to, int tag) {

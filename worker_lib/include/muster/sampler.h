@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -75,7 +74,7 @@ class DistributedSampler {
   uint64_t epoch() const noexcept { return epoch_; }
 
   // This rank's samples of the epoch, in order (indices). Valid until set_epoch().
-  std::span<const size_t> indices() const noexcept { return indices_; }
+  span<const size_t> indices() const noexcept { return indices_; }
   auto begin() const noexcept { return indices_.begin(); }
   auto end() const noexcept { return indices_.end(); }
   size_t operator[](size_t i) const noexcept { return indices_[i]; }
@@ -86,7 +85,7 @@ class DistributedSampler {
 
   // This rank's `i`-th batch: `batch` samples, or what is left; empty after the last. To resume in
   // the middle of an epoch start at a later i. REQUIRES: batch > 0.
-  std::span<const size_t> batch(size_t i, size_t batch) const noexcept {
+  span<const size_t> batch(size_t i, size_t batch) const noexcept {
     // Computes the number of batches first, so that i * batch cannot wrap around.
     const size_t batches = size() / batch + (size() % batch != 0 ? 1 : 0);
     if (i >= batches) return {};

@@ -73,10 +73,17 @@ struct RankExit {
   int code = 0;          // The exit code; 128 + signal if a signal ended it, as in shells.
   int signal = 0;        // 0: none.
   bool stopped = false;  // It ended after spawn() had stopped it.
-  friend bool operator==(const RankExit&, const RankExit&) = default;
+  friend bool operator==(const RankExit& a, const RankExit& b) {
+    return a.pid == b.pid && a.code == b.code && a.signal == b.signal && a.stopped == b.stopped;
+  }
 };
 
+// A result must not be discarded: a rank may have failed.
+#if __cplusplus >= 202002L
 struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResult {
+#else
+struct [[nodiscard]] SpawnResult {
+#endif
   std::vector<RankExit> ranks = {};
   // The rank that failed first (one killed by a signal before one that exited); nullopt: none.
   std::optional<GlobalRank> failed = {};
@@ -167,8 +174,8 @@ inline SpawnResult spawn(int nprocs, const std::function<int(int rank)>& functio
 }
 
 // Overload for functions without a result.
-template <typename Function>
-  requires std::is_void_v<std::invoke_result_t<Function, int>>
+template <typename Function,
+          std::enable_if_t<std::is_void_v<std::invoke_result_t<Function, int>>, int> = 0>
 SpawnResult spawn(int nprocs, Function&& function, const SpawnOptions& options = {}) {
   return spawn(
       nprocs,

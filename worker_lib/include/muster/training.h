@@ -74,7 +74,7 @@ void take_turns(int is_local, Block&& block, const muster_call_options& options)
 
 template <typename Block>
 auto run_in_turns(int is_local, Block& block, const muster_call_options& options) {
-  using Result = std::remove_cvref_t<std::invoke_result_t<Block&>>;
+  using Result = std::decay_t<std::invoke_result_t<Block&>>;
   if constexpr (std::is_void_v<Result>) {
     take_turns(is_local, block, options);
   } else {
@@ -96,7 +96,7 @@ auto run_in_turns(int is_local, Block& block, const muster_call_options& options
 // Blocks until rank 0 is done; options.timeout limits that wait, so set it if a download takes
 // longer than the world's time-out. Uses the world's operations on host memory; the block itself
 // must not call collective operations of the world.
-template <std::invocable Block>
+template <typename Block>
 MUSTER_CALL auto zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(0, block, detail::c_options(options, MUSTER_CALLER));
 }
@@ -105,7 +105,7 @@ MUSTER_CALL auto zero_first(Block&& block, const CallOptions& options = {}) {
 // node needs once; the rest, on all nodes, wait for all of them. If the block throws on some of
 // these, they get their own exceptions and every other rank, on any node, gets the error that names
 // them, since the ranks must agree on whether the job continues.
-template <std::invocable Block>
+template <typename Block>
 MUSTER_CALL auto local_zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(1, block, detail::c_options(options, MUSTER_CALLER));
 }

@@ -13,28 +13,59 @@
 // (a temporary std::span does). Plain values: any thread may copy them.
 #pragma once
 
-#if __cplusplus < 202002L
+#if __cplusplus < 201703L
 #error \
-    "muster's C++ headers need C++20: compile with -std=c++20 (C programs include <muster/muster.h>)"
-#include "a C++20 compiler"  // Ends the compilation: errors below would only follow from this one.
+    "muster's C++ headers need C++17: compile with -std=c++17 (C programs include <muster/muster.h>)"
+#include "a C++17 compiler"  // Ends the compilation: errors below would only follow from this one.
 #endif
 
-#include <bit>
-#include <compare>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#if __cplusplus >= 202002L
 #include <ranges>
 #include <span>
-#include <type_traits>
-
-#if defined(__GNUC__)
-#define MUSTER_API __attribute__((visibility("default")))
-#else
-#define MUSTER_API
 #endif
 
 namespace muster {
+
+#if __cplusplus >= 202002L
+template <typename T>
+using span = std::span<T>;
+#else
+// The part of C++20's std::span that this library uses.
+template <typename T>
+class span {
+ public:
+  constexpr span() = default;
+  constexpr span(T* data, size_t size) : data_(data), size_(size) {}
+  // Any contiguous range of T.
+  template <
+      typename Range,
+      std::enable_if_t<
+          std::is_convertible_v<
+              std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))> (*)[], T (*)[]>,
+          int> = 0>
+  constexpr span(Range&& range) : data_(std::data(range)), size_(std::size(range)) {}  // NOLINT
+
+  constexpr T* data() const noexcept { return data_; }
+  constexpr size_t size() const noexcept { return size_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
+  constexpr T* begin() const noexcept { return data_; }
+  constexpr T* end() const noexcept { return data_ + size_; }
+  constexpr T& operator[](size_t i) const { return data_[i]; }
+  // REQUIRES: start + size <= size().
+  constexpr span subspan(size_t start, size_t size) const { return {data_ + start, size}; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+#endif
 
 // Element types. The numbers are part of the C ABI.
 enum class DType : uint8_t {
@@ -56,6 +87,15 @@ template <typename Enum, size_t n>
 constexpr const char* name_in(const char* const (&names)[n], Enum value) {
   const auto i = static_cast<size_t>(value);
   return i < n ? names[i] : "unknown";
+}
+
+// std::bit_cast of C++20.
+template <typename To, typename From>
+To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
 }
 
 }  // namespace detail
@@ -95,17 +135,40 @@ constexpr const char* name_of(ReduceOp op) {
   return detail::name_in({"sum", "average", "product", "min", "max", "band", "bor", "bxor"}, op);
 }
 
+// The comparisons of a type with one member.
+#define MUSTER_COMPARED_BY(Type, member)             \
+  friend constexpr bool operator==(Type a, Type b) { \
+    return a.member == b.member;                     \
+  }                                                  \
+  friend constexpr bool operator!=(Type a, Type b) { \
+    return a.member != b.member;                     \
+  }
+#define MUSTER_ORDERED_BY(Type, member)              \
+  MUSTER_COMPARED_BY(Type, member)                   \
+  friend constexpr bool operator<(Type a, Type b) {  \
+    return a.member < b.member;                      \
+  }                                                  \
+  friend constexpr bool operator>(Type a, Type b) {  \
+    return a.member > b.member;                      \
+  }                                                  \
+  friend constexpr bool operator<=(Type a, Type b) { \
+    return a.member <= b.member;                     \
+  }                                                  \
+  friend constexpr bool operator>=(Type a, Type b) { \
+    return a.member >= b.member;                     \
+  }
+
 // A rank in the job: RANK, 0 to WORLD_SIZE - 1. The same in every group.
 struct GlobalRank {
   int value = -1;
-  friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
+  MUSTER_ORDERED_BY(GlobalRank, value)
 };
 
 // A rank in one group, 0 to size - 1. A type of its own, since rank 1 of a group may be rank 5 of
 // the job: roots and peers of a group's operations are always ranks of the group.
 struct GroupRank {
   int value = -1;
-  friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
+  MUSTER_ORDERED_BY(GroupRank, value)
 };
 
 // The two 16-bit floats as storage, with conversions that round to nearest, ties to even.
@@ -120,7 +183,7 @@ class float16 {
     return made;
   }
   constexpr uint16_t bits() const { return bits_; }
-  friend bool operator==(const float16&, const float16&) = default;  // Compares the bits.
+  MUSTER_COMPARED_BY(float16, bits_)
 
  private:
   uint16_t bits_ = 0;
@@ -137,16 +200,19 @@ class bfloat16 {
     return made;
   }
   constexpr uint16_t bits() const { return bits_; }
-  friend bool operator==(const bfloat16&, const bfloat16&) = default;  // Compares the bits.
+  MUSTER_COMPARED_BY(bfloat16, bits_)
 
  private:
   uint16_t bits_ = 0;
 };
 
+#undef MUSTER_ORDERED_BY
+#undef MUSTER_COMPARED_BY
+
 // Adds just under half of the part cut off from the float32's bits, and one more if the kept part
 // is odd (ties to even). A carry correctly goes into the exponent, up to infinity.
 inline bfloat16::bfloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto bits = detail::bits_as<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) {  // NaN, also for compilers that may assume there is none.
     bits_ = static_cast<uint16_t>(bits >> 16 | 0x40);  // Quiet: the payload may be cut away.
     return;
@@ -155,12 +221,12 @@ inline bfloat16::bfloat16(float value) {
 }
 
 inline bfloat16::operator float() const {
-  return std::bit_cast<float>(uint32_t{bits_} << 16);
+  return detail::bits_as<float>(uint32_t{bits_} << 16);
 }
 
 // Uses integers and one float addition, which rounds as IEEE 754 says (in likely rounding modes).
 inline float16::float16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto bits = detail::bits_as<uint32_t>(value);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) {  // NaN
@@ -169,8 +235,8 @@ inline float16::float16(float value) {
     bits_ = static_cast<uint16_t>(sign | 0x7c00);
   } else if (magnitude < 0x38800000) {  // Below 2^-14: in units of 2^-24. Adding 0.5 lets the
     // float adder shift and round.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
-    bits_ = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
+    const float shifted = detail::bits_as<float>(magnitude) + 0.5F;
+    bits_ = static_cast<uint16_t>(sign | (detail::bits_as<uint32_t>(shifted) - 0x3f000000));
   } else {  // The exponent's bias goes from 127 to 15.
     const uint32_t rounded = magnitude - (uint32_t{112} << 23) + 0xfff + (magnitude >> 13 & 1);
     bits_ = static_cast<uint16_t>(sign | rounded >> 13);
@@ -181,17 +247,19 @@ inline float16::operator float() const {
   const uint32_t sign = uint32_t{bits_} << 16 & 0x80000000;
   const uint32_t exponent = bits_ >> 10 & 0x1f;
   const uint32_t fraction = bits_ & 0x3ff;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000 | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  if (exponent == 0x1f) return detail::bits_as<float>(sign | 0x7f800000 | fraction << 13);
+  if (exponent != 0) return detail::bits_as<float>(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  return detail::bits_as<float>(sign | detail::bits_as<uint32_t>(magnitude));
 }
 
 namespace detail {
 
 template <typename T>
-consteval int dtype_number() {
-  if constexpr (std::is_same_v<T, float16>) {
+constexpr int dtype_number() {
+  if constexpr (std::is_void_v<T>) {
+    return -1;
+  } else if constexpr (std::is_same_v<T, float16>) {
     return static_cast<int>(DType::float16);
   } else if constexpr (std::is_same_v<T, bfloat16>) {
     return static_cast<int>(DType::bfloat16);
@@ -213,16 +281,48 @@ consteval int dtype_number() {
   }
 }
 
+template <typename T>
+inline constexpr bool is_element_v = dtype_number<std::remove_cv_t<T>>() >= 0;
+
+// The type of the elements of a contiguous range that knows its size; of others void.
+template <typename Range, typename = void>
+struct Contiguous {
+  using type = void;
+};
+template <typename Range>
+struct Contiguous<Range, std::void_t<decltype(std::size(std::declval<Range&>())),
+                                     decltype(std::data(std::declval<Range&>()))>> {
+  using type = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
+};
+template <typename Range>
+using contiguous_t = typename Contiguous<Range>::type;
+
+// True if the elements outlive the range, which is a name or a view.
+#if __cplusplus >= 202002L
+template <typename Range>
+inline constexpr bool is_borrowed_v = std::ranges::borrowed_range<Range>;
+#else
+template <typename Range>
+inline constexpr bool is_borrowed_v = std::is_lvalue_reference_v<Range>;
+template <typename T>
+inline constexpr bool is_borrowed_v<span<T>> = true;
+#endif
+
+template <typename Range>
+inline constexpr bool is_readable_v = is_element_v<contiguous_t<Range>> && is_borrowed_v<Range>;
+
 }  // namespace detail
 
 // A C++ type that has a DType: float16, bfloat16, float, double, the signed integers, and unsigned
 // bytes (including std::byte). Not bool, and not the larger unsigned integers. Plain char is int8
 // where it is signed (x86) and uint8 where it is not (ARM); in a job with both kinds of machine,
 // use signed char, unsigned char or std::byte.
+#if __cplusplus >= 202002L
 template <typename T>
-concept Element = detail::dtype_number<std::remove_cv_t<T>>() >= 0;
+concept Element = detail::is_element_v<T>;
+#endif
 
-template <Element T>
+template <typename T, std::enable_if_t<detail::is_element_v<T>, int> = 0>
 inline constexpr DType dtype_of = static_cast<DType>(detail::dtype_number<std::remove_cv_t<T>>());
 
 struct Device {
@@ -233,7 +333,10 @@ struct Device {
 
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int index) { return {Kind::cuda, index}; }
-  friend bool operator==(const Device&, const Device&) = default;
+  friend constexpr bool operator==(const Device& a, const Device& b) {
+    return a.kind == b.kind && a.index == b.index;
+  }
+  friend constexpr bool operator!=(const Device& a, const Device& b) { return !(a == b); }
 };
 
 // Memory that an operation reads: `count` elements (not bytes) at `data`, contiguous and aligned
@@ -248,13 +351,11 @@ struct ConstBuffer {
   constexpr ConstBuffer() = default;
   constexpr ConstBuffer(const void* data_, size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
-  template <std::ranges::contiguous_range Range>
-    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>> &&
-                 std::ranges::borrowed_range<Range>
+  template <typename Range, std::enable_if_t<detail::is_readable_v<Range>, int> = 0>
   constexpr ConstBuffer(Range&& range)  // NOLINT: converts on purpose.
-      : data(std::ranges::data(range)),
-        count(static_cast<size_t>(std::ranges::size(range))),
-        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+      : data(std::data(range)),
+        count(std::size(range)),
+        dtype(dtype_of<detail::contiguous_t<Range>>) {}
 
   size_t bytes() const { return count * size_of(dtype); }
 };
@@ -269,15 +370,13 @@ struct Buffer {
   constexpr Buffer() = default;
   constexpr Buffer(void* data_, size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
-  template <std::ranges::contiguous_range Range>
-    requires std::ranges::sized_range<Range> && Element<std::ranges::range_value_t<Range>> &&
-                 (!std::is_const_v<
-                     std::remove_reference_t<std::ranges::range_reference_t<Range>>>) &&
-                 std::ranges::borrowed_range<Range>
+  template <typename Range, std::enable_if_t<detail::is_readable_v<Range> &&
+                                                 !std::is_const_v<detail::contiguous_t<Range>>,
+                                             int> = 0>
   constexpr Buffer(Range&& range)  // NOLINT: converts on purpose.
-      : data(std::ranges::data(range)),
-        count(static_cast<size_t>(std::ranges::size(range))),
-        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+      : data(std::data(range)),
+        count(std::size(range)),
+        dtype(dtype_of<detail::contiguous_t<Range>>) {}
 
   constexpr operator ConstBuffer() const { return {data, count, dtype, device}; }
   size_t bytes() const { return count * size_of(dtype); }

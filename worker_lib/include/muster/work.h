@@ -111,7 +111,7 @@ class [[nodiscard]] Work {
 
  private:
   muster_work* checked(const char* call) const {
-    if (!valid()) [[unlikely]]
+    if (!valid())
       detail::throw_empty(call, "Work",
                           "an operation that is begun, as all_reduce_async() or isend()");
     return handle_.get();

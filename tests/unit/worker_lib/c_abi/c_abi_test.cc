@@ -18,6 +18,7 @@
 #include "muster/error.h"
 #include "muster/muster.h"
 #include "muster/types.h"
+#include "tests/fakes/temp_tree.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/raise.h"
 
@@ -72,10 +73,22 @@ TEST(CAbiNames, TheLibraryHasTheVersionOfTheHeader) {
   EXPECT_EQ(muster_abi_version(), MUSTER_ABI_VERSION);
 }
 
+const char* succeed(void*) {
+  return nullptr;
+}
+const char* write_nothing(void*, muster_file*) {
+  return nullptr;
+}
+void* no_room(void*, size_t) {
+  return nullptr;
+}
+
 TEST(CAbiOutside, EveryFunctionReportsThatThereIsNoJob) {
   ASSERT_EQ(muster_is_initialized(), 0);
   int word = 0;
+  size_t count = 0;
   muster_group* group = nullptr;
+  muster_buckets* buckets = nullptr;
   const std::vector<muster_status> statuses{
       muster_barrier(nullptr, nullptr, nullptr),
       muster_broadcast(nullptr, &word, 1, MUSTER_INT32, 0, nullptr, nullptr),
@@ -84,6 +97,11 @@ TEST(CAbiOutside, EveryFunctionReportsThatThereIsNoJob) {
       muster_split(nullptr, 0, 0, nullptr, &group),
       muster_group_abort(nullptr, nullptr),
       muster_group_failure(nullptr),
+      muster_zero_first(0, succeed, nullptr, nullptr),
+      muster_buckets_new(nullptr, nullptr, 0, nullptr, nullptr, &buckets),
+      muster_save_checkpoint(nullptr, "/nowhere", write_nothing, nullptr, nullptr),
+      muster_load_checkpoint(nullptr, "/nowhere", &word, no_room, nullptr, nullptr),
+      muster_sample(1, 0, nullptr, nullptr, &count),
   };
   for (const muster_status status : statuses)
     EXPECT_EQ(status, MUSTER_ERROR_NOT_INITIALIZED);
@@ -106,6 +124,9 @@ TEST(CAbiOutside, LeavingTwiceAndFreeingNothingAreAllowed) {
   muster_work_free(nullptr);
   muster_shared_memory_free(nullptr);
   muster_free(nullptr);
+  muster_buckets_free(nullptr, 0);
+  muster_buckets_free(nullptr, 1);
+  EXPECT_EQ(muster_buckets_count(nullptr), 0u);
   EXPECT_EQ(muster_shared_memory_data(nullptr), nullptr);
   EXPECT_EQ(muster_shared_memory_bytes(nullptr), 0u);
 }
@@ -221,6 +242,75 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
 }
 
 // The C++ names of functions and options would mislead a C programmer.
+TEST_F(CAbi, WrongArgumentsOfTheHelpersAreNamed) {
+  int word = 0;
+  muster_buckets* buckets = nullptr;
+  muster_bucket_options strategy MUSTER_BUCKET_OPTIONS;
+  strategy.strategy = 2;
+  muster_sampler_options part MUSTER_SAMPLER_OPTIONS;
+  part.rank = part.ranks = 3;
+  size_t count = 0;
+  muster_rank_exit exit{};
+  const char* const no_pair[] = {"NAME", nullptr};
+  muster_spawn_options spawning MUSTER_SPAWN_OPTIONS;
+  spawning.environment = no_pair;
+  const auto function = [](void*, int) { return 0; };
+  const auto expect = [](muster_status status, const char* said) {
+    EXPECT_EQ(status, MUSTER_ERROR_INVALID_ARGUMENT) << said;
+    EXPECT_STREQ(muster_last_error(), said);
+  };
+  expect(muster_zero_first(0, nullptr, nullptr, nullptr), "muster_zero_first: block is NULL");
+  expect(muster_save_checkpoint(nullptr, nullptr, write_nothing, nullptr, nullptr),
+         "muster_save_checkpoint: path is NULL");
+  expect(muster_load_checkpoint(nullptr, "/nowhere", &word, nullptr, nullptr, nullptr),
+         "muster_load_checkpoint: resize is NULL");
+  expect(muster_file_write(nullptr, "", 0), "muster_file_write: file is NULL");
+  expect(muster_buckets_new(nullptr, nullptr, 1, nullptr, nullptr, &buckets),
+         "muster_buckets_new: buffers is NULL");
+  expect(muster_buckets_new(nullptr, nullptr, 0, &strategy, nullptr, &buckets),
+         "muster_buckets_new: 2 is not a valid muster_bucket_strategy; the values are 0 to 1");
+  expect(muster_buckets_wait(nullptr, nullptr), "muster_buckets_wait: buckets is NULL");
+  expect(muster_sample(1, 0, &part, nullptr, &count),
+         "muster_sample: rank 3 of 3; give 0 <= rank < ranks");
+  expect(muster_spawn(1, function, nullptr, &spawning, &exit, &word),
+         "muster_spawn: environment has \"NAME\", which is not NAME=value");
+  expect(muster_spawn(0, function, nullptr, nullptr, &exit, &word),
+         "spawn: 0 ranks were requested: the minimum is 1");
+}
+
+// A checkpoint without memory fails on all ranks alike, and so does one whose writer says why.
+TEST_F(CAbi, ACheckpointThatItsCallbacksRefuseIsAFailure) {
+  const TempTree tree;
+  const std::string path = tree.root() / "model";
+  const auto refuse = [](void*, muster_file*) -> const char* { return "no data yet"; };
+  EXPECT_EQ(muster_save_checkpoint(nullptr, path.c_str(), refuse, nullptr, nullptr),
+            MUSTER_ERROR_SYSTEM);
+  EXPECT_EQ(muster_last_error(),
+            "save_checkpoint of group world on rank 0: cannot write " + path + ": no data yet");
+  ASSERT_EQ(muster_save_checkpoint(nullptr, path.c_str(), write_nothing, nullptr, nullptr),
+            MUSTER_OK);
+  int found = -1;
+  EXPECT_EQ(muster_load_checkpoint(nullptr, path.c_str(), &found, no_room, nullptr, nullptr),
+            MUSTER_ERROR_SYSTEM);
+  EXPECT_THAT(muster_last_error(), HasSubstr("cannot read " + path));
+  EXPECT_EQ(found, -1);
+}
+
+// The launcher learns where a block's failure began: here, or where the library says.
+TEST_F(CAbi, ABlockThatFailsGetsTheFailureOfTheLibraryBehindIt) {
+  const auto fail = [](void*) -> const char* { return "the disk is full"; };
+  EXPECT_EQ(muster_zero_first(0, fail, nullptr, nullptr), MUSTER_ERROR_SYSTEM);
+  EXPECT_STREQ(muster_last_error(), "zero_first: the block failed: the disk is full");
+  const auto send_to_none = [](void*) -> const char* {
+    int number = 0;
+    muster_send(nullptr, &number, 1, MUSTER_INT32, 7, 0, nullptr, nullptr);
+    return muster_last_error();
+  };
+  EXPECT_EQ(muster_zero_first(1, send_to_none, nullptr, nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(muster_last_error(), HasSubstr("peer 7 is not in the group"));
+  EXPECT_EQ(muster_zero_first(0, succeed, nullptr, nullptr), MUSTER_OK);
+}
+
 TEST_F(CAbi, MessagesNameCFunctions) {
   EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
   EXPECT_STREQ(muster_last_error(),
