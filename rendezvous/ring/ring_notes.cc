@@ -103,8 +103,10 @@ void RingWriter::free_counts(uint64_t group) {
   for (PeerCount& count : ring_->peers) {
     const uint64_t key = count.key.load(kRelaxed);
     if (key == 0 || (key >> 32 & 0xffff) != group) continue;
+    // Each store releases the one before: RingReader's read_messages() loads `completed` before
+    // `called`, and a `completed` of 0 beside the old `called` would be messages in flight.
     for (Word* const word : {&count.called, &count.completed, &count.called_ticks})
-      word->store(0, kRelaxed);
+      word->store(0, kRelease);
     count.key.store(0, kRelease);
   }
 }
