@@ -117,8 +117,8 @@ void StoreServer::open(uint64_t epoch) {
 }
 
 void StoreServer::close() {
-  for (Connection& connection : connections_) {
-    if (connection.fd >= 0) drop(connection);
+  for (const auto& connection : connections_) {
+    if (connection->fd >= 0) drop(*connection);
   }
   connections_.clear();
   free_slots_.clear();
@@ -137,8 +137,8 @@ void StoreServer::put(std::string_view key, std::string_view value) {
 void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
   allowed_ = std::move(allowed);
   std::erase_if(undecided_, [this](const auto& one) { return !is_allowed(one.second.fd.get()); });
-  for (Connection& connection : connections_) {
-    if (connection.fd >= 0 && !is_allowed(connection.fd)) drop(connection);
+  for (const auto& connection : connections_) {
+    if (connection->fd >= 0 && !is_allowed(connection->fd)) drop(*connection);
   }
 }
 
@@ -205,11 +205,11 @@ void StoreServer::admit(int fd, std::string_view already_read, Place place) {
 
 StoreServer::Connection& StoreServer::free_slot() {
   if (free_slots_.empty()) {
-    Connection& made = connections_.emplace_back();
-    made.slot = static_cast<uint32_t>(connections_.size() - 1);
-    return made;
+    const auto& made = connections_.emplace_back(std::make_unique<Connection>());
+    made->slot = static_cast<uint32_t>(connections_.size() - 1);
+    return *made;
   }
-  Connection& reused = connections_[free_slots_.back()];
+  Connection& reused = *connections_[free_slots_.back()];
   free_slots_.pop_back();
   return reused;
 }
@@ -289,7 +289,7 @@ bool StoreServer::look_who_is_ready() {
 StoreServer::Connection* StoreServer::find(uint64_t tag) {
   const auto slot = static_cast<uint32_t>(tag);
   if (slot >= connections_.size()) return nullptr;
-  Connection& connection = connections_[slot];
+  Connection& connection = *connections_[slot];
   if (connection.fd < 0 || epoll_tag(slot, connection.uses) != tag) return nullptr;
   return &connection;
 }
@@ -400,7 +400,7 @@ StoreServer::Fate StoreServer::flush(Connection& connection) {
 void StoreServer::wake_others() {
   wakes_.clear();
   for (const ClientId id : effects_.woken) {
-    Connection& connection = connections_[id];
+    Connection& connection = *connections_[id];
     if (connection.fd < 0) continue;  // Evicted in the meantime.
     if (connection.backlog) {
       connection.backlog->out.push_back(tcpstore::kReady);
@@ -412,7 +412,7 @@ void StoreServer::wake_others() {
   WakeFanOut::send(wakes_, tcpstore::kReady);
   for (const WakeFanOut::Wake& wake : wakes_) {
     if (wake.result == WakeFanOut::Result::sent) continue;
-    Connection& connection = connections_[wake.slot];
+    Connection& connection = *connections_[wake.slot];
     if (wake.result == WakeFanOut::Result::broken) {
       drop(connection);
     } else {
@@ -436,8 +436,8 @@ void StoreServer::account(Connection& connection) {
 
 // REQUIRES: some connection holds something.
 void StoreServer::evict_largest() {
-  const auto holds_less = [](const Connection& a, const Connection& b) { return a.held < b.held; };
-  Connection& largest = *std::max_element(connections_.begin(), connections_.end(), holds_less);
+  const auto holds_less = [](const auto& a, const auto& b) { return a->held < b->held; };
+  Connection& largest = **std::max_element(connections_.begin(), connections_.end(), holds_less);
   CHECK(largest.fd >= 0 && largest.held > 0);
   counters_.evicted++;
   drop(largest);
@@ -445,7 +445,7 @@ void StoreServer::evict_largest() {
 
 bool StoreServer::drop_half_open() {
   const std::optional<ClientId> oldest = machine_ ? machine_->oldest_half_open() : std::nullopt;
-  if (oldest) drop(connections_[*oldest]);
+  if (oldest) drop(*connections_[*oldest]);
   return oldest.has_value();
 }
 
@@ -465,7 +465,7 @@ void StoreServer::drop_late() {
   machine_->expire(steady_now(), late);
   for (const ClientId id : late) {
     counters_.handshake_timeouts++;
-    drop(connections_[id]);
+    drop(*connections_[id]);
   }
   arm_handshake_timer();
 }
@@ -475,7 +475,7 @@ std::vector<AwaitedKeys> StoreServer::awaited(const std::vector<std::string>& to
   if (!machine_) return waits;
   waits = machine_->awaited();
   for_each_client(waits, [this](KeyClient& client) {
-    client.address = remote_address_of(connections_[client.connection].fd).ip;
+    client.address = remote_address_of(connections_[client.connection]->fd).ip;
   });
   for (const std::string& name : told) {
     const auto is_it = [&](const AwaitedKeys& wait) { return wait.keys.front().name == name; };

@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -152,7 +151,8 @@ class StoreServer {
   std::set<IpAddress> strangers_;
   std::unique_ptr<StoreMachine> machine_;  // Not null iff epoch_ is set.
 
-  std::deque<Connection> connections_;  // Indexed by slot, which is the machine's ClientId.
+  // Indexed by slot, which is the machine's ClientId.
+  std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<uint32_t> free_slots_;
   std::map<uint64_t, Undecided> undecided_;
   uint64_t last_client_ = 0;
