@@ -3,6 +3,10 @@
 #include "rendezvous/base/error.h"
 #include "worker_lib/reduction/reduce_variants.h"
 
+#if defined(MUSTER_HAVE_AVX2_LOOPS)
+#include <cpuid.h>
+#endif
+
 namespace muster::worker::baseline {
 namespace {
 
@@ -25,10 +29,29 @@ struct Fp16 {
 #include "worker_lib/reduction/reduce_loops.h"
 
 namespace muster::worker {
+#if defined(MUSTER_HAVE_AVX2_LOOPS)
+namespace {
+
+// The bits of XCR0 for the state of AVX, set if the kernel saves both halves of its registers.
+constexpr unsigned kAvxState = 0b110;
+
+// Asks the processor, since __builtin_cpu_supports() needs a table that some compilers lack.
+bool find_avx2() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX) || !(c & bit_F16C))
+    return false;
+  unsigned kept = 0, high = 0;
+  __asm__("xgetbv" : "=a"(kept), "=d"(high) : "c"(0));
+  return (kept & kAvxState) == kAvxState && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+         (b & bit_AVX2) != 0;
+}
+
+}  // namespace
+#endif
 
 bool has_avx2() {
 #if defined(MUSTER_HAVE_AVX2_LOOPS)
-  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool has = find_avx2();
   return has;
 #else
   return false;

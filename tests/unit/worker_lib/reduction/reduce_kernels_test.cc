@@ -186,6 +186,12 @@ TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
   EXPECT_EQ(there, std::byte{7});
 }
 
+#if defined(__x86_64__)
+TEST(ReduceKernels, UseAvx2WhereTheCompilersRuntimeSeesIt) {
+  EXPECT_EQ(has_avx2(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"));
+}
+#endif
+
 TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
   if (!has_avx2()) GTEST_SKIP() << "this processor has no AVX2: there is only the baseline";
   constexpr uint64_t kSeed = 4'711;
