@@ -51,7 +51,8 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
 
 }  // namespace
 
-void copy_result(std::byte* to, const std::byte* from, size_t bytes, size_t whole) {
+void copy_result(std::byte* to, const std::byte* from, size_t bytes,
+                 [[maybe_unused]] size_t whole) {
 #if defined(__SSE2__)
   if (whole >= kStreamedFrom) return stream(to, from, bytes);
 #endif
