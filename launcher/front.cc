@@ -29,6 +29,7 @@
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/process_limit.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/stderr_line.h"
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/unique_fd.h"
@@ -302,9 +303,9 @@ int Front::finish() {
     tell_aside(fmt::format("the agent (pid {}) is left behind: {}", agent_, what_keeps(agent_)));
   if (exit_code_) return *exit_code_;
   if (!reaped) return static_cast<int>(ExitCode::unkillable);
-  print_line(fmt::format(
-      "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,
-      sigabbrev_np(info.si_status)));
+  print_line(
+      fmt::format("the agent (pid {}) was killed by {}; every process of the job has been killed",
+                  agent_, signal_name(info.si_status)));
   return stop_requested_at_ ? 128 + stop_signal_ : static_cast<int>(ExitCode::internal);
 }
 

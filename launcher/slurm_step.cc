@@ -21,6 +21,7 @@
 #include "launcher/program_file.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/stderr_line.h"
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
@@ -144,20 +145,18 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) 
   const std::string why = !listing ? listing.error().message
                           : listed ? "it has not begun"
                                    : "squeue failed";
-  print_line(
-      fmt::format("SIG{0} is not passed on to the step: {1}; `scancel -s {0} {2}.STEP` does it",
-                  sigabbrev_np(signal), why, job_));
+  print_line(fmt::format("{0} is not passed on to the step: {1}; `scancel -s {0} {2}.STEP` does it",
+                         signal_name(signal), why, job_));
 }
 
 void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
   for (const std::string& id : ids) {
     // scancel's exit code says nothing: it is 225 if the step lacks some of the job's nodes.
-    const auto sent =
-        run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), id},
-                   command_.environment, kStepAnswers);
+    const auto sent = run_helper({"scancel", fmt::format("--signal={}", signal_name(signal)), id},
+                                 command_.environment, kStepAnswers);
     if (sent || has_ended()) continue;
-    print_line(fmt::format("cannot pass SIG{} on to step {}: {}; try again, or scancel {}",
-                           sigabbrev_np(signal), id, sent.error().message, id));
+    print_line(fmt::format("cannot pass {} on to step {}: {}; try again, or scancel {}",
+                           signal_name(signal), id, sent.error().message, id));
   }
 }
 

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "agent/process/exit_status.h"
 #include "agent/report/wire_json.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/net/field_codec.h"
 
 namespace muster::control {

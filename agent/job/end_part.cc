@@ -21,6 +21,7 @@
 #include "agent/report/verdict.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/quiet_thread.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "agent/letter.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {

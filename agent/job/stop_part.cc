@@ -10,6 +10,7 @@
 
 #include "agent/report/last_words.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {

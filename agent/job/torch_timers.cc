@@ -9,6 +9,7 @@
 
 #include "agent/report/text.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/call_after.h"
 

@@ -1,12 +1,12 @@
 #include "agent/process/exit_status.h"
 
 #include <csignal>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 
@@ -25,16 +25,6 @@ std::string describe(const ExitStatus& status) {
   if (status.kind == ExitStatus::Kind::exited) return fmt::format("exited with {}", status.value);
   return fmt::format("killed by {}{}", signal_name(status.value),
                      status.core_dumped ? " (core dumped)" : "");
-}
-
-std::string signal_name(int signal) {
-  if (signal == SIGIO) return "SIGIO";  // glibc says POLL.
-  if (const char* const name = sigabbrev_np(signal)) return fmt::format("SIG{}", name);
-  // glibc keeps the first real-time signals for itself, so SIGRTMIN is known only at run time.
-  const int first = SIGRTMIN;
-  if (signal == first) return "SIGRTMIN";
-  if (signal > first && signal <= SIGRTMAX) return fmt::format("SIGRTMIN+{}", signal - first);
-  return fmt::format("signal {}", signal);
 }
 
 }  // namespace muster

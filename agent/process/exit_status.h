@@ -59,7 +59,4 @@ ExitStatus exit_status_from_wait(int wait_status);  // waitpid(2)'s.
 // "exited with 3", "killed by SIGTERM", "killed by SIGSEGV (core dumped)".
 std::string describe(const ExitStatus& status);
 
-// "SIGTERM", "SIGRTMIN+3", "signal 77" for a number that has no name.
-std::string signal_name(int signal);
-
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -4,6 +4,7 @@
 #include "agent/report/text.h"
 #include "agent/report/wire_json.h"
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {

@@ -7,6 +7,7 @@
 #include "agent/report/failure_wire.h"
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {

@@ -13,6 +13,7 @@
 #include "agent/report/others.h"
 #include "agent/report/quoted_lines.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/process/exit_status.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/planted.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_text.h"
 
@@ -98,11 +99,9 @@ void Membership::take_leaving(Node& node) {
   node.left = true;
   node.left_at = now_;
   const int signal = node.report.signal;
-  const char* const short_name = sigabbrev_np(signal);
-  const std::string why =
-      short_name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", short_name);
-  const std::string text =
-      signal == 0 ? name_of(node) + " leaves" : fmt::format("{} leaves ({})", name_of(node), why);
+  const std::string text = signal == 0
+                               ? name_of(node) + " leaves"
+                               : fmt::format("{} leaves ({})", name_of(node), signal_name(signal));
   note(text);
   if (node.join.is_host) release_places();
   depart(node, StopWhy::left, text);

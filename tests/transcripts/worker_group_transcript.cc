@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/signal_name.h"
 #include "tests/transcripts/seconds.h"
 
 namespace muster::group {

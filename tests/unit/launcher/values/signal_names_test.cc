@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/process/exit_status.h"
 #include "launcher/values/values.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace muster {
 namespace {
