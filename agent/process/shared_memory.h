@@ -21,7 +21,7 @@ namespace muster {
 bool cleans_up(const ProcessEntry& process);
 
 // The time in which each process of the job, dead or alive, is known to have had its pid.
-using ClockTime = std::chrono::system_clock::time_point;
+using ClockTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 struct PidHeld {
   ClockTime from;
   ClockTime to;
