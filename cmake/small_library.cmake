@@ -12,11 +12,14 @@ target_link_libraries(muster_small_objects PUBLIC muster_flags tl::expected)
 target_compile_definitions(muster_small_objects PUBLIC FMT_STATIC_THOUSANDS_SEPARATOR=',')
 set_target_properties(muster_small_objects PROPERTIES ${SMALL_LIBRARY})
 
-# muster_small_library(NAME SOURCES...)
-function(muster_small_library name)
+# muster_small_library(NAME EXPORTS SOURCES...): it exports names that match EXPORTS, and nothing of the libraries in it.
+function(muster_small_library name exports)
   add_library(${name} MODULE ${ARGN})
   target_link_libraries(${name} PRIVATE muster_small_objects)
-  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc $<$<NOT:$<CONFIG:Debug>>:-s>
-                      -Wl,--exclude-libs,ALL -Wl,-z,noseparate-code)
+  set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
+  file(CONFIGURE OUTPUT ${map} CONTENT "{ global: ${exports}; local: *; };\n")
+  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc $<$<NOT:$<CONFIG:Debug>>:-s> -Wl,--version-script=${map}
+                      $<$<CXX_COMPILER_ID:GNU>:-Wl,-z,noseparate-code>)
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS ${map})
   set_target_properties(${name} PROPERTIES ${SMALL_LIBRARY} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 endfunction()
