@@ -156,16 +156,6 @@ std::optional<FailureRecord> FailureReports::last() const {
   return last_;
 }
 
-std::optional<Failure> FailureReports::told_here() const {
-  const std::lock_guard lock(mutex_);
-  if (!told_this_thread_ || !last_ || told_to_ != std::this_thread::get_id()) return std::nullopt;
-  Failure failure{static_cast<ErrorCode>(last_->code), last_->message};
-  for (const int rank : last_->origin)
-    failure.ranks.push_back(GlobalRank{rank});
-  failure.known_ns = last_->time_ns;
-  return failure;
-}
-
 FailureReports& failure_reports() {
   // Never destroyed: destructors report failures, too.
   static auto* const reports = new FailureReports(text_of(env::kRecordFd), rank_in_environment());

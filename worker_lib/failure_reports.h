@@ -49,8 +49,6 @@ class FailureReports {
   }
 
   std::optional<FailureRecord> last() const;
-  // The last one, if the calling thread has got it and not overcome it since.
-  std::optional<Failure> told_here() const;
 
  private:
   void withdraw() noexcept;

@@ -199,7 +199,7 @@ class Store(_Options):
 class JoinOptions(_Options):
     INITIAL = {"timeout_ms": -1, "device": -1, "on_sigterm": STOP_IGNORE}
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int), ("device", c_int),
-                ("on_sigterm", c_int), ("known_as", ctypes.POINTER(c_int)), ("server_host", c_char_p), ("server_port", c_int)]
+                ("on_sigterm", c_int), ("server_port", c_int), ("known_as", ctypes.POINTER(c_int)), ("server_host", c_char_p)]
 
 
 # Result type of each function, then its parameters. p: an address, a handle, or a pointer to a structure.

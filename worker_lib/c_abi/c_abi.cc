@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -93,6 +94,14 @@ static_assert(same(ErrorCode::invalid_argument, MUSTER_ERROR_INVALID_ARGUMENT) &
               same(ErrorCode::mismatch, MUSTER_ERROR_MISMATCH) &&
               same(ErrorCode::backend, MUSTER_ERROR_BACKEND) &&
               same(ErrorCode::system, MUSTER_ERROR_SYSTEM));
+// A later version that appends a member must not find it in the padding of this one.
+#define ENDS_WITH(type, last) (offsetof(type, last) + sizeof(type::last) == sizeof(type))
+static_assert(ENDS_WITH(muster_init_options, on_sigterm) && ENDS_WITH(muster_group_options, site) &&
+              ENDS_WITH(muster_call_options, site) && ENDS_WITH(muster_store, error) &&
+              ENDS_WITH(muster_join_options, server_host) && ENDS_WITH(muster_bucket_options, op) &&
+              ENDS_WITH(muster_sampler_options, drop_last) &&
+              ENDS_WITH(muster_spawn_options, timeout_ms));
+#undef ENDS_WITH
 static_assert(static_cast<int>(DType::float16) == MUSTER_FLOAT16 &&
               static_cast<int>(DType::float64) == MUSTER_FLOAT64 &&
               static_cast<int>(ReduceOp::average) == MUSTER_AVERAGE &&
@@ -154,6 +163,10 @@ StopPolicy stop_policy_of_number(int number) {
 
 BucketStrategy bucket_strategy_of_number(int number) {
   return enum_of_number(number, BucketStrategy::reduce_broadcast, "muster_bucket_strategy");
+}
+
+ErrorCode error_code_of_number(int number) {
+  return enum_of_number(number, ErrorCode::system, "muster_status");
 }
 
 }  // namespace muster::c_abi

@@ -82,6 +82,7 @@ ReduceOp reduce_op_of_number(int number);
 Backend backend_of_number(int number);
 StopPolicy stop_policy_of_number(int number);
 BucketStrategy bucket_strategy_of_number(int number);
+ErrorCode error_code_of_number(int number);
 
 // Returns the caller's options if given, else the initialiser macro's. Refuses any size but that of
 // this library's structure. REQUIRES: Options begins with `struct_size`.

@@ -40,7 +40,7 @@ class CallSite {
   const void* const before_;
 };
 
-// While it lives, the thread is in the program again, which a public call has called back.
+// Lives while a public call has called back into the program: calls there have their own sites.
 class CalledBack {
  public:
   CalledBack()

@@ -22,6 +22,7 @@
 #include "worker_lib/joining/host_store.h"
 #include "worker_lib/joining/job_secret.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/call_site.h"
 
 namespace muster {
 namespace worker {
@@ -131,6 +132,7 @@ const AwaitedExit awaited;
 [[noreturn]] void be_a_rank(RankFunction function, void* context) {
   const char* rank = std::getenv(std::string(env::kRank).c_str());
   unsetenv(kSpawnVariable);
+  const CalledBack program;
   std::exit(function(context, rank != nullptr ? std::atoi(rank) : 0));
 }
 

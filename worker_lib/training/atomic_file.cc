@@ -138,20 +138,26 @@ Outcome<bool> read_file(const std::string& path, const std::function<void*(size_
   if (!fd && errno == ENOENT) return false;
   if (!fd) return refused("open", path, errno);
   struct stat file{};
-  // One byte more shows the end of the file.
-  size_t room = ::fstat(fd.get(), &file) == 0 && file.st_size > 0
-                    ? static_cast<size_t>(file.st_size) + 1
-                    : kFirstRead;
+  size_t room =
+      ::fstat(fd.get(), &file) == 0 && file.st_size > 0 ? static_cast<size_t>(file.st_size) : 0;
   auto* data = static_cast<char*>(resize(room));
   size_t size = 0;
   while (true) {
-    const ssize_t got = ::read(fd.get(), data + size, room - size);
+    char next = 0;  // Where the memory is full: the end of the file, or more than was expected.
+    const bool is_full = size == room;
+    const ssize_t got =
+        is_full ? ::read(fd.get(), &next, 1) : ::read(fd.get(), data + size, room - size);
     if (got == 0) break;
     if (got < 0 && errno != EINTR) return refused("read", path, errno);
-    if (got > 0) size += static_cast<size_t>(got);
-    if (size == room) data = static_cast<char*>(resize(room *= 2));
+    if (got < 0) continue;
+    if (is_full) {
+      room = std::max(2 * room, kFirstRead);
+      data = static_cast<char*>(resize(room));
+      data[size] = next;
+    }
+    size += static_cast<size_t>(got);
   }
-  resize(size);
+  if (size != room) resize(size);
   return true;
 }
 

@@ -26,8 +26,8 @@ class AtomicFile {
   // Appends. Once it has failed, every later call fails alike.
   Outcome<> write(std::string_view bytes);
 
-  // Puts the file in its place. Fails and leaves the old file if any write failed, or if the caller
-  // says `why` it must not be used. Call once.
+  // Puts the file in its place. Fails and leaves the old file if any write failed, or if `why` is
+  // given, the reason not to use the new one. Call once.
   Outcome<> commit(const char* why = nullptr);
 
  private:

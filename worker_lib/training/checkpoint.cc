@@ -1,6 +1,7 @@
 #include "muster/checkpoint.h"
 
 #include <exception>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -89,14 +90,15 @@ class Checkpoint {
   const CallOptions options_;
 };
 
-// The program's memory for a checkpoint. Throws std::bad_alloc if it has none.
+// The program's memory for a checkpoint. Throws if it has none.
 class Room {
  public:
   Room(muster_resize resize, void* context) : resize_(resize), context_(context) {}
 
   void* operator()(size_t bytes) {
     data_ = resize_(context_, bytes);
-    if (data_ == nullptr && bytes > 0) throw std::bad_alloc();
+    if (data_ == nullptr && bytes > 0)
+      throw std::runtime_error(fmt::format("there is no memory for {} bytes", bytes));
     bytes_ = bytes;
     return data_;
   }
@@ -135,9 +137,11 @@ muster_status muster_save_checkpoint(muster_group* group, const char* path,
                                      muster_write_checkpoint write, void* context,
                                      const muster_call_options* options) {
   return c_abi::guarded(__func__, [&] {
-    c_abi::require(path, "path");
-    c_abi::require(reinterpret_cast<const void*>(write), "write");
     Checkpoint checkpoint(CallPurpose::save_checkpoint, group, c_abi::Call(options));
+    if (checkpoint.is_writer()) {
+      c_abi::require(path, "path");
+      c_abi::require(reinterpret_cast<const void*>(write), "write");
+    }
     checkpoint.barrier();
     std::string answer(1, kGood);
     if (checkpoint.is_writer()) {
@@ -154,10 +158,10 @@ muster_status muster_load_checkpoint(muster_group* group, const char* path, int*
                                      muster_resize resize, void* context,
                                      const muster_call_options* options) {
   return c_abi::guarded(__func__, [&] {
-    c_abi::require(path, "path");
     c_abi::require_out(found, "found");
     c_abi::require(reinterpret_cast<const void*>(resize), "resize");
     Checkpoint checkpoint(CallPurpose::load_checkpoint, group, c_abi::Call(options));
+    if (checkpoint.is_writer()) c_abi::require(path, "path");
     Room room(resize, context);
     std::string answer;
     if (checkpoint.is_writer()) {

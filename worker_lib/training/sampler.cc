@@ -70,12 +70,14 @@ muster_status muster_sample(size_t size, uint64_t epoch, const muster_sampler_op
     const muster_sampler_options& given = options_or(options, initial, "muster_sampler_options");
     const auto [rank, ranks] = part_of(given);
     const bool lengthen = given.drop_last == 0 && size % ranks != 0;
-    *count = size / ranks + (lengthen ? 1 : 0);
-    if (indices == nullptr) return;
-    const std::vector<size_t> order = order_of_epoch(size, given, epoch);
-    for (size_t i = 0; i < *count; ++i) {
-      // The padding: past its end, the order starts again.
-      indices[i] = order[(rank + i * ranks) % size];
+    const size_t samples = size / ranks + (lengthen ? 1 : 0);
+    if (indices != nullptr) {
+      const std::vector<size_t> order = order_of_epoch(size, given, epoch);
+      for (size_t i = 0; i < samples; ++i) {
+        // The padding: past its end, the order starts again.
+        indices[i] = order[(rank + i * ranks) % size];
+      }
     }
+    *count = samples;
   });
 }

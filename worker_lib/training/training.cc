@@ -30,26 +30,27 @@ constexpr char kBlockFailed = '!';
 
 struct FailedBlock {
   std::string why;
-  Failure failure;  // The library's own, if the block failed because of it.
+  Failure failure;
 };
 
 std::optional<FailedBlock> run_block(const char* caller, muster_block block, void* context,
                                      const worker::Job& job) {
-  const std::optional<Failure> before = worker::failure_reports().told_here();
   const Section section(caller);
-  const char* why = nullptr;
+  muster_outcome outcome{};
   {
     const worker::CalledBack program;
-    why = block(context);
+    block(context, &outcome);
   }
-  if (why == nullptr) return std::nullopt;
-  std::optional<Failure> own = worker::failure_reports().told_here();
-  if (!own || (before && before->known_ns == own->known_ns)) {
-    own = {ErrorCode::system,
-           fmt::format("{}: the block failed: {}", caller, why),
-           {GlobalRank{job.rank()}}};
+  if (outcome.code == MUSTER_OK) return std::nullopt;
+  FailedBlock failed{.why = outcome.message != nullptr ? outcome.message : "", .failure = {}};
+  failed.failure = {c_abi::error_code_of_number(outcome.code), failed.why};
+  for (size_t i = 0; i < outcome.ranks_length; ++i)
+    failed.failure.ranks.push_back(GlobalRank{outcome.ranks[i]});
+  if (failed.failure.code == ErrorCode::system && failed.failure.ranks.empty()) {
+    failed.failure.message = fmt::format("{}: the block failed: {}", caller, failed.why);
+    failed.failure.ranks.push_back(GlobalRank{job.rank()});
   }
-  return FailedBlock{why, std::move(*own)};
+  return failed;
 }
 
 [[noreturn]] void raise_own(const char* caller, const FailedBlock& failed,

@@ -1,12 +1,48 @@
 // Every header of C++ in one program, which standard libraries and standards from C++17 on compile.
 #include <array>
 #include <cstdio>
+#include <deque>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <muster/distributed.h>
 
 namespace {
+
+using muster::Buffer;
+using muster::ConstBuffer;
+using muster::span;
+
+template <typename From, typename To>
+constexpr bool becomes = std::is_convertible_v<From, To>;
+using Floats = std::vector<float>;
+static_assert(becomes<Floats&, Buffer> && becomes<const Floats&, ConstBuffer>);
+static_assert(!becomes<const Floats&, Buffer> && !becomes<Floats, ConstBuffer>);
+static_assert(becomes<span<float>, Buffer> && becomes<const span<const float>, ConstBuffer>);
+static_assert(becomes<float (&)[3], Buffer> && becomes<std::array<float, 3>&, Buffer>);
+static_assert(becomes<std::string&, Buffer> && becomes<std::string_view, ConstBuffer>);
+static_assert(!becomes<std::deque<float>&, Buffer> && !becomes<std::vector<bool>&, Buffer>);
+static_assert(!becomes<std::vector<unsigned>&, Buffer> && !becomes<float*, Buffer>);
+static_assert(becomes<Floats&, span<float>> && becomes<Floats, span<const float>>);
+static_assert(!becomes<Floats, span<float>> && !becomes<const Floats&, span<float>>);
+
+// Rows of two numbers: data() and size() are not those of one block of elements.
+struct Rows {
+  struct Row {
+    float* at;
+    float* operator*() const { return at; }
+    Row& operator++() { return at += 2, *this; }
+    bool operator!=(Row other) const { return at != other.at; }
+  };
+  float* data() { return numbers; }
+  std::size_t size() const { return 3; }
+  Row begin() { return {numbers}; }
+  Row end() { return {numbers + 6}; }
+  float numbers[6];
+};
+static_assert(!becomes<Rows&, Buffer>);
 
 int broken = 0;
 

@@ -72,7 +72,7 @@ class GradientBuckets {
   // node share, so memory grows by at most their size. On GPUs nothing is copied: each contiguous
   // run is its own operation.
   //
-  // A destructor waits for operations in flight, successful or not (each has its deadline); if an
+  // The destructor waits for operations in flight, successful or not (each has its deadline); if an
   // exception destroys the object, as ~Work() does.
   MUSTER_CALL GradientBuckets(ProcessGroup group, span<const Buffer> buffers,
                               const BucketOptions& options = {})

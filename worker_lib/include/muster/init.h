@@ -85,14 +85,14 @@ struct InitOptions {
 
 namespace detail {
 
-inline int number_or_environment(const std::optional<int>& given, const char* name) {
+inline int number_or_environment(const std::optional<int>& given, const char* name, int least) {
   if (!given) return -1;
   if (*given >= 0) return *given;
   const std::string call = "init_process_group";
-  throw DistributedError(
-      ErrorCode::invalid_argument,
-      call + ": InitOptions::" + name + " is " + std::to_string(*given) + ": it must be 0 or more",
-      call);
+  throw DistributedError(ErrorCode::invalid_argument,
+                         call + ": InitOptions::" + name + " is " + std::to_string(*given) +
+                             ": it must be " + std::to_string(least) + " or more",
+                         call);
 }
 
 inline bool is_available(int (*ask)(), std::string* why) {
@@ -110,10 +110,10 @@ inline void init_process_group(const InitOptions& options = {}) {
   given.init_method = options.init_method.c_str();
   given.timeout_ms = detail::milliseconds_from_now(options.timeout);
   given.backend = static_cast<int>(options.backend);
-  given.rank = detail::number_or_environment(options.rank, "rank");
-  given.world_size = detail::number_or_environment(options.world_size, "world_size");
-  given.local_rank = detail::number_or_environment(options.local_rank, "local_rank");
-  given.device = detail::number_or_environment(options.device, "device");
+  given.rank = detail::number_or_environment(options.rank, "rank", 0);
+  given.world_size = detail::number_or_environment(options.world_size, "world_size", 1);
+  given.local_rank = detail::number_or_environment(options.local_rank, "local_rank", 0);
+  given.device = detail::number_or_environment(options.device, "device", 0);
   given.on_sigterm = static_cast<int>(options.on_sigterm);
   detail::throw_unless_ok(muster_init(&given));
 }

@@ -264,6 +264,7 @@ typedef struct muster_join_options {
   int backend;         // muster_backend
   int device;          // < 0: LOCAL_RANK.
   int on_sigterm;      // muster_stop_policy; only the first group's value has an effect.
+  int server_port;     // See server_host.
   // known_as[r]: the number that messages and failed ranks use for rank r of the group. `size`
   // numbers, equal on all members. NULL: the ranks themselves.
   const int* known_as;
@@ -271,7 +272,6 @@ typedef struct muster_join_options {
   // protocol (PyTorch's, or the launcher's). All members give it, or none. The group then keeps its
   // own keys there. NULL: rank 0 serves a store for the group, on a free port of its node.
   const char* server_host;
-  int server_port;
 } muster_join_options;
 
 #define MUSTER_JOIN_OPTIONS     \
@@ -281,9 +281,9 @@ typedef struct muster_join_options {
    MUSTER_BACKEND_AUTOMATIC,    \
    -1,                          \
    MUSTER_STOP_IGNORE,          \
+   0,                           \
    NULL,                        \
-   NULL,                        \
-   0}
+   NULL}
 
 // Makes a group of `size` processes, this one as `rank`; blocks until all have joined. A process
 // may join several, concurrently from several threads. No muster_init() is needed, and the ranks
@@ -459,14 +459,25 @@ MUSTER_API void* muster_shared_memory_data(muster_shared_memory* memory);
 MUSTER_API size_t muster_shared_memory_bytes(muster_shared_memory* memory);
 MUSTER_API void muster_shared_memory_free(muster_shared_memory* memory);
 
+// ---- functions of the program, which those below call on the calling thread. They must return:
+// no exception, longjmp() or end of the thread may leave them. What they give must stay valid until
+// the function that called them has returned.
+
 // ---- points at which all ranks agree; see training.h. Collective over the world.
 
-// Returns NULL, or why it failed, in one line, valid until the function that called it returns.
-typedef const char* (*muster_block)(void* context);
+// How a block went. All zeros at first: it succeeded.
+typedef struct muster_outcome {
+  int code;             // MUSTER_ERROR_SYSTEM, or the code of a failure of this library.
+  const char* message;  // One line.
+  const int* ranks;     // Ranks of the job where a failure of this library began, if known.
+  size_t ranks_length;
+} muster_outcome;
+
+// Must not call operations of the world.
+typedef void (*muster_block)(void* context, muster_outcome* outcome);
 // Rank 0 of the job, or with is_local local rank 0 of every node, runs the block while the others
-// wait; then the others run it. Where it fails, the result is MUSTER_ERROR_SYSTEM, or the failure
-// of a function of this library that the block met. If it fails on one of the first ranks, the
-// others do not run it and get MUSTER_ERROR_PEER_FAILED.
+// wait; then the others run it. Where it fails, the result is its outcome. If it fails on one of
+// the first ranks, the others do not run it and get MUSTER_ERROR_PEER_FAILED.
 MUSTER_API muster_status muster_zero_first(int is_local, muster_block block, void* context,
                                            const muster_call_options* options);
 // *stop becomes 1 on all ranks, or 0 on all. Needs MUSTER_STOP_AGREE.
@@ -477,18 +488,23 @@ MUSTER_API muster_status muster_request_stop(void);
 // ---- checkpoints; see checkpoint.h. Collective over the group.
 
 typedef struct muster_file muster_file;
-// Called on rank 0 of the group. Returns NULL, or why it failed, as a muster_block.
+// Called on rank 0 of the group, and must not call the group's operations. Returns NULL, or why it
+// failed, in one line.
 typedef const char* (*muster_write_checkpoint)(void* context, muster_file* file);
-// Appends to the new checkpoint. Only for muster_write_checkpoint. After one failure all fail.
+// Appends to the new checkpoint, on the thread of the muster_write_checkpoint and only there. After
+// one failure all fail.
 MUSTER_API muster_status muster_file_write(muster_file* file, const void* bytes, size_t length);
-// path, write: used on rank 0 only.
+// path, write: used on rank 0 only; elsewhere they may be NULL.
 MUSTER_API muster_status muster_save_checkpoint(muster_group* group, const char* path,
                                                 muster_write_checkpoint write, void* context,
                                                 const muster_call_options* options);
 // Sets the length of the memory for a checkpoint, keeps what is in it, and returns where it is, or
-// NULL if there is no memory. Called several times; the last length is the checkpoint's.
+// NULL if there is no memory (or length is 0). Called if there is a file, perhaps several times:
+// the last length is the checkpoint's, and earlier ones are larger only if the file shrinks. After
+// a failure the memory holds anything.
 typedef void* (*muster_resize)(void* context, size_t length);
-// *found becomes 1 on all ranks, or 0 if there is no file. path: used on rank 0 only.
+// *found becomes 1 on all ranks, or 0 if there is no file. path: used on rank 0 only; elsewhere it
+// may be NULL. resize: used on all ranks.
 MUSTER_API muster_status muster_load_checkpoint(muster_group* group, const char* path, int* found,
                                                 muster_resize resize, void* context,
                                                 const muster_call_options* options);
@@ -510,12 +526,13 @@ typedef struct muster_bucket_options {
   int op;
 } muster_bucket_options;
 
-#define MUSTER_BUCKET_OPTIONS                                                                   \
-  {sizeof(muster_bucket_options), (size_t)25 << 20, (size_t)1 << 20, MUSTER_BUCKETS_ALL_REDUCE, \
-   MUSTER_AVERAGE}
+#define MUSTER_BUCKET_OPTIONS \
+  {sizeof(muster_bucket_options), 25u << 20, 1u << 20, MUSTER_BUCKETS_ALL_REDUCE, MUSTER_AVERAGE}
 
-// Collective. buffers: `count` of them, which stay in place until the handle is freed. The time-out
-// and the stream of `call` are those of each operation.
+// One thread at a time may use a handle.
+
+// Collective. buffers: `count` of them; their memory must stay in place until the handle is freed.
+// The time-out and the stream of `call` are those of each operation.
 MUSTER_API muster_status muster_buckets_new(muster_group* group, const muster_buffer* buffers,
                                             size_t count, const muster_bucket_options* options,
                                             const muster_call_options* call,
@@ -526,8 +543,9 @@ MUSTER_API muster_status muster_buckets_ready(muster_buckets* buckets, size_t in
 MUSTER_API muster_status muster_buckets_ready_all(muster_buckets* buckets, const void* site);
 MUSTER_API muster_status muster_buckets_flush(muster_buckets* buckets, const void* site);
 MUSTER_API muster_status muster_buckets_wait(muster_buckets* buckets, const void* site);
-// The number of buckets, and the one of a buffer, or -1 on failure.
+// The number of buckets.
 MUSTER_API size_t muster_buckets_count(const muster_buckets* buckets);
+// The bucket of a buffer; -1 on failure.
 MUSTER_API int muster_buckets_of(muster_buckets* buckets, size_t index);
 // Nanoseconds of the last step: blocked in muster_buckets_wait(), and spent copying.
 MUSTER_API void muster_buckets_times(const muster_buckets* buckets, int64_t* wait_ns,
@@ -539,14 +557,14 @@ MUSTER_API void muster_buckets_free(muster_buckets* buckets, int abandon);
 
 typedef struct muster_sampler_options {
   size_t struct_size;
+  uint64_t seed;
   int rank;   // < 0: that of the job.
   int ranks;  // < 0: those of the job.
   int shuffle;
-  uint64_t seed;
   int drop_last;
 } muster_sampler_options;
 
-#define MUSTER_SAMPLER_OPTIONS {sizeof(muster_sampler_options), -1, -1, 1, 0, 0}
+#define MUSTER_SAMPLER_OPTIONS {sizeof(muster_sampler_options), 0, -1, -1, 1, 0}
 
 // *count becomes the number of samples of each rank of a data set of `size`; fills `indices` (NULL:
 // only the number is wanted) with this rank's samples of the epoch, in order. Local.
@@ -561,22 +579,24 @@ typedef struct muster_spawn_options {
   const char* name;                // NULL: the call's number.
   const char* const* environment;  // "NAME=value", until NULL. NULL: none.
   const char* const* arguments;    // Those after the program, until NULL. NULL: this process's.
-  int64_t stop_timeout_ms;
-  int64_t timeout_ms;  // < 0: none.
+  int64_t stop_timeout_ms;         // < 0: 0.
+  int64_t timeout_ms;              // < 0: none.
 } muster_spawn_options;
 
 #define MUSTER_SPAWN_OPTIONS {sizeof(muster_spawn_options), NULL, NULL, NULL, 5000, -1}
 
 // No struct_size: it never grows. See RankExit in spawn.h.
 typedef struct muster_rank_exit {
-  int pid;  // 0 in all if this process is a rank of a later call.
+  int pid;
   int code;
   int signal;
   int stopped;
 } muster_rank_exit;
 
-// Starts this program again as `nprocs` ranks, which call the function and end with its result, and
-// waits for them. ranks: nprocs. *failed becomes the rank that failed first, or -1.
+// Starts this program again as `nprocs` ranks and waits for them. A process that is such a rank
+// calls the function here, and exits with its result. ranks: nprocs of them; all zeros if this
+// process is a rank of a later call and passes through this one. *failed becomes the rank that
+// failed first, or -1. Any thread, one at a time.
 MUSTER_API muster_status muster_spawn(int nprocs, int (*function)(void* context, int rank),
                                       void* context, const muster_spawn_options* options,
                                       muster_rank_exit* ranks, int* failed);

@@ -32,7 +32,7 @@ namespace muster {
 class [[nodiscard]] Section {
  public:
   explicit Section(std::string_view name) noexcept {
-    std::array<char, 128> text{};
+    std::array<char, 132> text{};  // Longer than what is kept, so that the library cuts.
     std::copy_n(name.data(), std::min(name.size(), text.size() - 1), text.data());
     muster_section_enter(text.data());
   }

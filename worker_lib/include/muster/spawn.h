@@ -76,10 +76,11 @@ struct RankExit {
   friend bool operator==(const RankExit& a, const RankExit& b) {
     return a.pid == b.pid && a.code == b.code && a.signal == b.signal && a.stopped == b.stopped;
   }
+  friend bool operator!=(const RankExit& a, const RankExit& b) { return !(a == b); }
 };
 
 // A result must not be discarded: a rank may have failed.
-#if __cplusplus >= 202002L
+#if MUSTER_HAS_RANGES
 struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResult {
 #else
 struct [[nodiscard]] SpawnResult {
@@ -96,7 +97,9 @@ struct [[nodiscard]] SpawnResult {
   int exit_code() const { return failed ? ranks[static_cast<size_t>(failed->value)].code : 0; }
   // One line: "rank 2 (pid 4711) was killed by signal 9 (Killed); 3 others were stopped".
   std::string message() const {
-    if (!failed) return std::to_string(ranks.size()) + " ranks ended well";
+    if (!failed)
+      return std::to_string(ranks.size()) + (ranks.size() == 1 ? " rank" : " ranks") +
+             " ended well";
     const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
     std::string text =
         "rank " + std::to_string(failed->value) + " (pid " + std::to_string(culprit.pid) + ") " +

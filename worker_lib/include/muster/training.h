@@ -22,6 +22,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "muster/error.h"
 #include "muster/muster.h"
@@ -49,9 +50,7 @@ class Caught {
       return "the program threw an exception that is not a std::exception";
     }
   }
-  void rethrow() const {
-    if (thrown_) std::rethrow_exception(thrown_);
-  }
+  const std::exception_ptr& thrown() const { return thrown_; }
 
  private:
   std::exception_ptr thrown_;
@@ -62,13 +61,27 @@ void take_turns(int is_local, Block&& block, const muster_call_options& options)
   struct Turn {
     Block& block;
     Caught caught;
-  } turn{block, {}};
-  const muster_block run = [](void* context) {
+    std::vector<int> ranks;
+  } turn{block, {}, {}};
+  const muster_block run = [](void* context, muster_outcome* outcome) {
     Turn& own = *static_cast<Turn*>(context);
-    return own.caught.call(own.block);
+    outcome->message = own.caught.call([&] {
+      try {
+        own.block();
+      } catch (const DistributedError& error) {
+        outcome->code = static_cast<int>(error.code());
+        for (const GlobalRank rank : error.failed_ranks())
+          own.ranks.push_back(rank.value);
+        throw;
+      }
+    });
+    if (outcome->message == nullptr) return;
+    if (outcome->code == MUSTER_OK) outcome->code = MUSTER_ERROR_SYSTEM;
+    outcome->ranks = own.ranks.data();
+    outcome->ranks_length = own.ranks.size();
   };
   const muster_status status = muster_zero_first(is_local, run, &turn, &options);
-  turn.caught.rethrow();
+  if (turn.caught.thrown()) std::rethrow_exception(turn.caught.thrown());
   throw_unless_ok(status);
 }
 
@@ -96,7 +109,7 @@ auto run_in_turns(int is_local, Block& block, const muster_call_options& options
 // Blocks until rank 0 is done; options.timeout limits that wait, so set it if a download takes
 // longer than the world's time-out. Uses the world's operations on host memory; the block itself
 // must not call collective operations of the world.
-template <typename Block>
+template <typename Block, std::enable_if_t<std::is_invocable_v<Block&>, int> = 0>
 MUSTER_CALL auto zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(0, block, detail::c_options(options, MUSTER_CALLER));
 }
@@ -105,7 +118,7 @@ MUSTER_CALL auto zero_first(Block&& block, const CallOptions& options = {}) {
 // node needs once; the rest, on all nodes, wait for all of them. If the block throws on some of
 // these, they get their own exceptions and every other rank, on any node, gets the error that names
 // them, since the ranks must agree on whether the job continues.
-template <typename Block>
+template <typename Block, std::enable_if_t<std::is_invocable_v<Block&>, int> = 0>
 MUSTER_CALL auto local_zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(1, block, detail::c_options(options, MUSTER_CALLER));
 }

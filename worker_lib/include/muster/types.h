@@ -26,30 +26,92 @@
 #include <type_traits>
 #include <utility>
 
-#if __cplusplus >= 202002L
+#if __has_include(<version>)
+#include <version>
+#endif
+// Where the standard library has std::span, ranges and <=>.
+#if defined(__cpp_lib_span) && defined(__cpp_lib_ranges) && defined(__cpp_lib_three_way_comparison)
+#define MUSTER_HAS_RANGES 1
+#include <compare>
 #include <ranges>
 #include <span>
+#else
+#define MUSTER_HAS_RANGES 0
+#include <string_view>
 #endif
 
 namespace muster {
 
-#if __cplusplus >= 202002L
+#if MUSTER_HAS_RANGES
+
 template <typename T>
 using span = std::span<T>;
+
+namespace detail {
+
+// True if a range is one block of memory of known size, which outlives the range because that is an
+// lvalue or a view.
+template <typename Range>
+inline constexpr bool is_block_v =
+    std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+    std::ranges::borrowed_range<Range>;
+inline constexpr auto& data_of = std::ranges::data;
+inline constexpr auto& size_of_range = std::ranges::size;
+
+}  // namespace detail
+
 #else
+
+template <typename T>
+class span;
+
+namespace detail {
+
+template <typename Range>
+inline constexpr bool is_view_v = false;
+template <typename T>
+inline constexpr bool is_view_v<span<T>> = true;
+template <>
+inline constexpr bool is_view_v<std::string_view> = true;
+
+template <typename Range, typename = void>
+inline constexpr bool is_block_v = false;
+template <typename Range>
+inline constexpr bool is_block_v<
+    Range,
+    std::enable_if_t<std::is_same_v<decltype(*std::begin(std::declval<Range&>())),
+                                    decltype(*std::data(std::declval<Range&>()))> &&
+                     std::is_convertible_v<decltype(std::size(std::declval<Range&>())), size_t> &&
+                     std::is_convertible_v<typename std::iterator_traits<decltype(std::begin(
+                                               std::declval<Range&>()))>::iterator_category,
+                                           std::random_access_iterator_tag>>> =
+    std::is_lvalue_reference_v<Range> || is_view_v<std::remove_cv_t<Range>>;
+
+template <typename Range>
+constexpr auto data_of(Range& range) {
+  return std::data(range);
+}
+template <typename Range>
+constexpr auto size_of_range(Range& range) {
+  return std::size(range);
+}
+
+}  // namespace detail
+
 // The part of C++20's std::span that this library uses.
 template <typename T>
 class span {
  public:
   constexpr span() = default;
   constexpr span(T* data, size_t size) : data_(data), size_(size) {}
-  // Any contiguous range of T.
-  template <
-      typename Range,
-      std::enable_if_t<
-          std::is_convertible_v<
-              std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))> (*)[], T (*)[]>,
-          int> = 0>
+  // Takes a contiguous range of T; a temporary that owns its elements only where T is const.
+  template <typename Range,
+            std::enable_if_t<
+                (detail::is_block_v<Range> || (std::is_const_v<T> && detail::is_block_v<Range&>)) &&
+                    std::is_convertible_v<
+                        std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))> (*)[],
+                        T (*)[]>,
+                int> = 0>
   constexpr span(Range&& range) : data_(std::data(range)), size_(std::size(range)) {}  // NOLINT
 
   constexpr T* data() const noexcept { return data_; }
@@ -65,6 +127,7 @@ class span {
   T* data_ = nullptr;
   size_t size_ = 0;
 };
+
 #endif
 
 // Element types. The numbers are part of the C ABI.
@@ -136,27 +199,24 @@ constexpr const char* name_of(ReduceOp op) {
 }
 
 // The comparisons of a type with one member.
-#define MUSTER_COMPARED_BY(Type, member)             \
-  friend constexpr bool operator==(Type a, Type b) { \
-    return a.member == b.member;                     \
-  }                                                  \
-  friend constexpr bool operator!=(Type a, Type b) { \
-    return a.member != b.member;                     \
+#if MUSTER_HAS_RANGES
+#define MUSTER_COMPARED_BY(Type, member) \
+  friend constexpr bool operator==(const Type&, const Type&) = default;
+#define MUSTER_ORDERED_BY(Type, member) \
+  friend constexpr auto operator<=>(const Type&, const Type&) = default;
+#else
+#define MUSTER_COMPARISON(Type, op, member)           \
+  friend constexpr bool operator op(Type a, Type b) { \
+    return a.member op b.member;                      \
   }
-#define MUSTER_ORDERED_BY(Type, member)              \
-  MUSTER_COMPARED_BY(Type, member)                   \
-  friend constexpr bool operator<(Type a, Type b) {  \
-    return a.member < b.member;                      \
-  }                                                  \
-  friend constexpr bool operator>(Type a, Type b) {  \
-    return a.member > b.member;                      \
-  }                                                  \
-  friend constexpr bool operator<=(Type a, Type b) { \
-    return a.member <= b.member;                     \
-  }                                                  \
-  friend constexpr bool operator>=(Type a, Type b) { \
-    return a.member >= b.member;                     \
-  }
+#define MUSTER_COMPARED_BY(Type, member) \
+  MUSTER_COMPARISON(Type, ==, member) MUSTER_COMPARISON(Type, !=, member)
+#define MUSTER_ORDERED_BY(Type, member) \
+  MUSTER_COMPARED_BY(Type, member)      \
+  MUSTER_COMPARISON(Type, <, member)    \
+  MUSTER_COMPARISON(Type, >, member)    \
+  MUSTER_COMPARISON(Type, <=, member) MUSTER_COMPARISON(Type, >=, member)
+#endif
 
 // A rank in the job: RANK, 0 to WORLD_SIZE - 1. The same in every group.
 struct GlobalRank {
@@ -208,6 +268,7 @@ class bfloat16 {
 
 #undef MUSTER_ORDERED_BY
 #undef MUSTER_COMPARED_BY
+#undef MUSTER_COMPARISON
 
 // Adds just under half of the part cut off from the float32's bits, and one more if the kept part
 // is odd (ties to even). A carry correctly goes into the exponent, up to infinity.
@@ -284,32 +345,17 @@ constexpr int dtype_number() {
 template <typename T>
 inline constexpr bool is_element_v = dtype_number<std::remove_cv_t<T>>() >= 0;
 
-// The type of the elements of a contiguous range that knows its size; of others void.
-template <typename Range, typename = void>
-struct Contiguous {
-  using type = void;
+// The type of the elements of a range that is one block of memory; of others void.
+template <typename Range, bool = is_block_v<Range>>
+struct Block {
+  using element = void;
 };
 template <typename Range>
-struct Contiguous<Range, std::void_t<decltype(std::size(std::declval<Range&>())),
-                                     decltype(std::data(std::declval<Range&>()))>> {
-  using type = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
+struct Block<Range, true> {
+  using element = std::remove_pointer_t<decltype(data_of(std::declval<Range&>()))>;
 };
 template <typename Range>
-using contiguous_t = typename Contiguous<Range>::type;
-
-// True if the elements outlive the range, which is a name or a view.
-#if __cplusplus >= 202002L
-template <typename Range>
-inline constexpr bool is_borrowed_v = std::ranges::borrowed_range<Range>;
-#else
-template <typename Range>
-inline constexpr bool is_borrowed_v = std::is_lvalue_reference_v<Range>;
-template <typename T>
-inline constexpr bool is_borrowed_v<span<T>> = true;
-#endif
-
-template <typename Range>
-inline constexpr bool is_readable_v = is_element_v<contiguous_t<Range>> && is_borrowed_v<Range>;
+using element_t = typename Block<Range>::element;
 
 }  // namespace detail
 
@@ -317,7 +363,7 @@ inline constexpr bool is_readable_v = is_element_v<contiguous_t<Range>> && is_bo
 // bytes (including std::byte). Not bool, and not the larger unsigned integers. Plain char is int8
 // where it is signed (x86) and uint8 where it is not (ARM); in a job with both kinds of machine,
 // use signed char, unsigned char or std::byte.
-#if __cplusplus >= 202002L
+#if MUSTER_HAS_RANGES
 template <typename T>
 concept Element = detail::is_element_v<T>;
 #endif
@@ -351,11 +397,12 @@ struct ConstBuffer {
   constexpr ConstBuffer() = default;
   constexpr ConstBuffer(const void* data_, size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
-  template <typename Range, std::enable_if_t<detail::is_readable_v<Range>, int> = 0>
+  template <typename Range,
+            std::enable_if_t<detail::is_element_v<detail::element_t<Range>>, int> = 0>
   constexpr ConstBuffer(Range&& range)  // NOLINT: converts on purpose.
-      : data(std::data(range)),
-        count(std::size(range)),
-        dtype(dtype_of<detail::contiguous_t<Range>>) {}
+      : data(detail::data_of(range)),
+        count(static_cast<size_t>(detail::size_of_range(range))),
+        dtype(dtype_of<detail::element_t<Range>>) {}
 
   size_t bytes() const { return count * size_of(dtype); }
 };
@@ -370,13 +417,13 @@ struct Buffer {
   constexpr Buffer() = default;
   constexpr Buffer(void* data_, size_t count_, DType dtype_, Device device_ = {})
       : data(data_), count(count_), dtype(dtype_), device(device_) {}
-  template <typename Range, std::enable_if_t<detail::is_readable_v<Range> &&
-                                                 !std::is_const_v<detail::contiguous_t<Range>>,
+  template <typename Range, std::enable_if_t<detail::is_element_v<detail::element_t<Range>> &&
+                                                 !std::is_const_v<detail::element_t<Range>>,
                                              int> = 0>
   constexpr Buffer(Range&& range)  // NOLINT: converts on purpose.
-      : data(std::data(range)),
-        count(std::size(range)),
-        dtype(dtype_of<detail::contiguous_t<Range>>) {}
+      : data(detail::data_of(range)),
+        count(static_cast<size_t>(detail::size_of_range(range))),
+        dtype(dtype_of<detail::element_t<Range>>) {}
 
   constexpr operator ConstBuffer() const { return {data, count, dtype, device}; }
   size_t bytes() const { return count * size_of(dtype); }
