@@ -1,5 +1,5 @@
 # Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
-set(WORKER muster_worker_objects muster_worker_services muster_worker_base)
+set(WORKER muster_worker_objects muster_worker_services)
 muster_test(worker_group_front_tests unit
   SOURCES
     unit/worker_lib/group/group_bytes_test.cc unit/worker_lib/group/group_checks_test.cc
@@ -28,9 +28,21 @@ muster_test(worker_cpu_tests unit
     unit/worker_lib/backends/cpu/tcp_listeners_test.cc
     unit/worker_lib/backends/cpu/tcp_test.cc
     unit/worker_lib/backends/cpu/waiting_test.cc unit/worker_lib/backends/late_transfer_test.cc
-    unit/worker_lib/backends/opened_library_test.cc unit/worker_lib/backends/store_exchange_test.cc
+    unit/worker_lib/backends/module_backend_test.cc unit/worker_lib/backends/opened_library_test.cc unit/worker_lib/backends/store_exchange_test.cc
     unit/worker_lib/quiet_thread_test.cc unit/worker_lib/stream_socket_test.cc unit/worker_lib/work_state_test.cc
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
+# A backend's library of C, and copies of it that libmuster.so refuses.
+enable_language(C)
+foreach(name plug_in plug_in_version plug_in_size plug_in_without_entry)
+  string(TOUPPER ${name} variant)
+  add_library(${name} MODULE fakes/plug_in.c)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/worker_lib/include)
+  target_compile_options(${name} PRIVATE -std=c99 -Wall -Wextra -Wpedantic -Werror)
+  target_compile_definitions(${name} PRIVATE ${variant})
+  set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden)
+  add_dependencies(worker_cpu_tests ${name})
+endforeach()
+target_compile_definitions(worker_cpu_tests PRIVATE MUSTER_PLUG_INS="${CMAKE_CURRENT_BINARY_DIR}")
 muster_test(worker_watch_tests unit
   SOURCES
     unit/worker_lib/watch/process_life_test.cc unit/worker_lib/watch/stop_signal_test.cc

@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "muster/init.h"
+#include "worker_lib/backends/module_backend.h"
 #include "worker_lib/backends/opened_library.h"
 
-namespace muster {
-
-namespace worker {
+namespace muster::worker {
 namespace {
 
-Outcome<GlooBackendMaker*> open_gloo_module() {
+Outcome<const muster_module*> open_gloo_module() {
   const Outcome<OpenedLibrary> library = OpenedLibrary::open(
-      {.symbol = kGlooModuleEntry, .variable = "MUSTER_GLOO_LIBRARY", .file = MUSTER_GLOO_FILE});
+      {.symbol = MUSTER_GLOO_ENTRY, .variable = "MUSTER_GLOO_LIBRARY", .file = MUSTER_GLOO_FILE});
   if (!library) {
     return failed(ErrorCode::backend,
                   fmt::format("the gloo backend cannot be opened: {}; install libgloo-dev, build "
@@ -20,16 +18,22 @@ Outcome<GlooBackendMaker*> open_gloo_module() {
                               "libmuster.so, or use the cpu backend",
                               library.error().message, MUSTER_GLOO_FILE));
   }
-  const decltype(&muster_gloo_module) entry = library->find(kGlooModuleEntry);
-  return entry();
+  const decltype(&muster_gloo_module) entry = library->find(MUSTER_GLOO_ENTRY);
+  const muster_module* const module = entry();
+  const std::string refusal = refusal_of(module->head);
+  if (refusal.empty()) return module;
+  return failed(ErrorCode::backend,
+                fmt::format("the gloo backend cannot be opened: {} {}; install the {} of this "
+                            "muster, or use the cpu backend",
+                            library->path(), refusal, MUSTER_GLOO_FILE));
 }
 
 }  // namespace
 
 Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup) {
-  const Outcome<GlooBackendMaker*> make = open_gloo_module();
-  if (!make) return tl::unexpected(make.error());
-  return (*make)(std::move(setup));
+  return open_gloo_module().and_then([&](const muster_module* module) {
+    return make_module_backend(*module, "gloo", std::move(setup));
+  });
 }
 
 bool can_open_gloo(std::string* why) {
@@ -38,6 +42,4 @@ bool can_open_gloo(std::string* why) {
   return gloo.has_value();
 }
 
-}  // namespace worker
-
-}  // namespace muster
+}  // namespace muster::worker

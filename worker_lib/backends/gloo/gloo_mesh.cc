@@ -4,14 +4,11 @@
 #include <atomic>
 #include <future>
 
-#include <fmt/format.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-
-#include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
 
@@ -24,9 +21,11 @@ constexpr milliseconds kInterruptWait{1};
 constexpr milliseconds kConnectPoll{20};
 
 // `all`: what one rank publishes, its pairs' addresses for every other rank, all of one length.
-std::string pair_address(const std::string& all, int slot, int slots) {
-  const size_t length = all.size() / static_cast<size_t>(slots);
-  return all.substr(static_cast<size_t>(slot) * length, length);
+std::vector<char> pair_address(const muster_module_bytes& all, int slot, int slots) {
+  const size_t length = all.length / static_cast<size_t>(slots);
+  const char* const address =
+      static_cast<const char*>(all.data) + static_cast<size_t>(slot) * length;
+  return {address, address + length};
 }
 
 }  // namespace
@@ -35,6 +34,18 @@ milliseconds gloo_time_left(Deadline deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   if (left >= kGlooLongest) return kGlooLongest;
   return std::chrono::ceil<milliseconds>(left);
+}
+
+milliseconds gloo_timeout(const muster_module_call& call) {
+  return std::max(gloo_time_left(deadline_of(call)), milliseconds{1});
+}
+
+int gloo_fail(muster_module_call& call, int code, const std::string& reason,
+              const std::vector<int>& ranks) {
+  const muster_module_failure failure{code, 0, reason.empty() ? nullptr : reason.c_str(),
+                                      ranks.data(), ranks.size()};
+  call.fail(&call, &failure);
+  return code;
 }
 
 std::string gloo_reason(const char* what) {
@@ -56,23 +67,22 @@ bool is_gloo_timeout(const std::string& reason) {
          reason.find("Application timeout") != std::string::npos;
 }
 
-Outcome<std::shared_ptr<GlooMesh>> GlooMesh::connect(GroupSetup& setup) {
-  auto mesh = std::make_shared<GlooMesh>(setup.members.me, setup.members.size());
-  const milliseconds timeout = std::max(gloo_time_left(setup.deadline), milliseconds{1});
+std::shared_ptr<GlooMesh> GlooMesh::connect(const muster_module_setup& setup,
+                                            muster_module_call& call) {
+  auto mesh = std::make_shared<GlooMesh>(setup.rank, setup.size);
+  const std::string own = setup.peers[setup.rank].address;
   std::string mine;
   try {
-    mine = mesh->open_pairs(setup.members.self().address, timeout);
+    mine = mesh->open_pairs(own, gloo_timeout(call));
   } catch (const std::exception& error) {
-    return failed(ErrorCode::backend,
-                  fmt::format("Gloo cannot listen on {} ({}); GLOO_SOCKET_IFNAME names the "
-                              "interface to use",
-                              setup.members.self().address, gloo_reason(error.what())));
+    gloo_fail(call, MUSTER_ERROR_BACKEND,
+              "Gloo cannot listen on " + own + " (" + gloo_reason(error.what()) +
+                  "); GLOO_SOCKET_IFNAME names the interface to use");
+    return nullptr;
   }
-  const Outcome<std::vector<std::string>> addresses = exchange_through_store(setup, "gloo", mine);
-  if (!addresses) return tl::unexpected(addresses.error());
-  if (Outcome<> connected = mesh->connect_pairs(setup, *addresses); !connected)
-    return tl::unexpected(connected.error());
-  return mesh;
+  std::vector<muster_module_bytes> addresses(static_cast<size_t>(setup.size));
+  if (setup.exchange(&call, mine.data(), mine.size(), addresses.data()) != 0) return nullptr;
+  return mesh->connect_pairs(setup, call, addresses) ? mesh : nullptr;
 }
 
 std::string GlooMesh::open_pairs(const std::string& address, milliseconds timeout) {
@@ -92,37 +102,36 @@ std::string GlooMesh::open_pairs(const std::string& address, milliseconds timeou
 }
 
 // Pair::connect() blocks, so it runs on another thread while this one polls for an interruption.
-Outcome<> GlooMesh::connect_pairs(const GroupSetup& setup,
-                                  const std::vector<std::string>& addresses) {
+bool GlooMesh::connect_pairs(const muster_module_setup& setup, muster_module_call& call,
+                             const std::vector<muster_module_bytes>& addresses) {
   std::atomic<int> connecting_to{-1};
   std::future<std::string> done = std::async(std::launch::async, [&]() -> std::string {
     try {
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         connecting_to = peer;
-        const std::string address = pair_address(addresses[static_cast<size_t>(peer)],
-                                                 rank < peer ? rank : rank - 1, size - 1);
-        getPair(peer)->connect({address.begin(), address.end()});
+        getPair(peer)->connect(pair_address(addresses[static_cast<size_t>(peer)],
+                                            rank < peer ? rank : rank - 1, size - 1));
       }
     } catch (const std::exception& error) {
       return gloo_reason(error.what());
     }
     return {};
   });
-  std::optional<Failure> interruption;
+  bool is_interrupted = false;
   while (done.wait_for(kConnectPoll) != std::future_status::ready) {
-    if (!interruption && setup.interrupted) interruption = setup.interrupted();
-    if (interruption) closeConnections();  // Ends connect(); interrupt() needs connected pairs.
+    is_interrupted = is_interrupted || setup.interrupted(&call) != 0;
+    if (is_interrupted) closeConnections();  // Ends connect(); interrupt() needs connected pairs.
   }
   const std::string error = done.get();
-  if (interruption) return tl::unexpected(*interruption);
-  if (error.empty()) return Done{};
-  const Peer& peer = setup.members[connecting_to];
-  const bool late = std::chrono::steady_clock::now() >= setup.deadline;
-  return failed(late ? ErrorCode::timeout : ErrorCode::peer_failed,
-                fmt::format("Gloo did not get a connection to {} at {}: {}", describe(peer),
-                            peer.address, error),
-                {peer.rank});
+  if (error.empty() || is_interrupted) return !is_interrupted;
+  const muster_module_peer& peer = setup.peers[connecting_to];
+  const bool is_late = std::chrono::steady_clock::now() >= deadline_of(call);
+  gloo_fail(call, is_late ? MUSTER_ERROR_TIMEOUT : MUSTER_ERROR_PEER_FAILED,
+            std::string("Gloo did not get a connection to ") + peer.text + " at " + peer.address +
+                ": " + error,
+            {connecting_to});
+  return false;
 }
 
 void GlooMesh::interrupt() {
@@ -151,6 +160,37 @@ std::vector<int> GlooMesh::lost_peers() {
     }
   }
   return lost;
+}
+
+int GlooMesh::exchange(const std::byte* mine, std::byte* theirs, size_t bytes,
+                       muster_module_call& call) {
+  const uint64_t slot = gloo_slot(GlooSlots::exchange, call.sequence);
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> leaving, arriving;
+  for (int peer = 0; peer < size; ++peer) {
+    const size_t at = static_cast<size_t>(peer) * bytes;
+    leaving.push_back(createUnboundBuffer(const_cast<std::byte*>(mine) + at, bytes));
+    arriving.push_back(createUnboundBuffer(theirs + at, bytes));
+    if (peer == rank) continue;
+    arriving.back()->recv(peer, slot);
+    leaving.back()->send(peer, slot);
+  }
+  std::vector<int> missing;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    try {
+      // After a time-out the mesh is unusable, but keeps what has arrived.
+      const milliseconds timeout = missing.empty() ? gloo_timeout(call) : milliseconds{1};
+      if (arriving[static_cast<size_t>(peer)]->waitRecv(timeout)) continue;
+    } catch (const std::exception& error) {
+      if (!is_gloo_timeout(gloo_reason(error.what()))) throw;
+    }
+    missing.push_back(peer);
+  }
+  if (!missing.empty()) return gloo_fail(call, MUSTER_ERROR_TIMEOUT, {}, missing);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) leaving[static_cast<size_t>(peer)]->waitSend(gloo_timeout(call));
+  }
+  return MUSTER_OK;
 }
 
 }  // namespace muster::worker
