@@ -111,8 +111,8 @@ void save_checkpoint(const std::string& path, const Write& write, const Checkpoi
 // a failed state), all members throw the same DistributedError, code system, with the reason and
 // with the writer as failed_ranks(); the old checkpoint is kept and the group stays usable. A new
 // file gets the mode of the one it replaces, else 0666 less the umask. A symbolic link at `path` is
-// replaced, not followed; a device, pipe or socket is refused. A path with a zero byte in it is refused
-// by each rank for itself (invalid_argument).
+// replaced, not followed; a device, pipe or socket is refused. Each rank refuses for itself a path
+// with a zero byte in it (invalid_argument).
 MUSTER_CALL inline void save_checkpoint(const std::string& path,
                                         const std::function<void(std::ostream&)>& write,
                                         const CheckpointOptions& options = {}) {
