@@ -18,7 +18,7 @@ function(muster_small_library name exports)
   target_link_libraries(${name} PRIVATE muster_small_objects)
   set(map ${CMAKE_CURRENT_BINARY_DIR}/${name}.map)
   file(CONFIGURE OUTPUT ${map} CONTENT "{ global: ${exports}; local: *; };\n")
-  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc $<$<NOT:$<CONFIG:Debug>>:-s> -Wl,--version-script=${map}
+  target_link_options(${name} PRIVATE ${MUSTER_STATIC_FLAGS} $<$<NOT:$<CONFIG:Debug>>:-s> -Wl,--version-script=${map}
                       $<$<CXX_COMPILER_ID:GNU>:-Wl,-z,noseparate-code>)
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${map})
   set_target_properties(${name} PROPERTIES ${SMALL_LIBRARY} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
