@@ -76,7 +76,7 @@ def install_wheel(add_cleanup, python):
     """Installs the wheel of $MUSTER_DIST in a folder that add_cleanup removes; returns it, for PYTHONPATH."""
     held = tempfile.TemporaryDirectory(prefix="muster-python-")
     add_cleanup(held.cleanup)
-    [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
+    [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*_{os.uname().machine}.whl")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target", held.name,
                     wheel], check=True, stdin=subprocess.DEVNULL)
     return held.name
