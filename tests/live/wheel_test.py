@@ -19,6 +19,7 @@ SKIPPED = 77
 DIST = os.environ.get("MUSTER_DIST", "")
 TOOLS = os.path.join(os.environ.get("MUSTER_WHEEL_TOOLS", ""), "bin")
 ROOTS = os.environ.get("MUSTER_ROOTS", "")
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 LIMIT_S = 180
 SIZE_MAX = 6_000_000
 GLIBC = (2, 28)  # RHEL 8's.
@@ -47,20 +48,6 @@ LAUNCH = """\
 import os, muster
 def times_rank(x): return x * int(os.environ["RANK"])
 if __name__ == "__main__": print(muster.launch(times_rank, 10, nproc=3))
-"""
-C_PROGRAM = """\
-#include <muster/muster.h>
-#include <stdio.h>
-int main(void) {
-  float sum = 1;
-  if (muster_init(NULL) != MUSTER_OK || muster_all_reduce(NULL, &sum, &sum, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL, NULL) != MUSTER_OK) {
-    fprintf(stderr, "%s\\n", muster_last_error());
-    return 1;
-  }
-  printf("%g\\n", sum);
-  muster_destroy();
-  return 0;
-}
 """
 
 
@@ -178,13 +165,20 @@ class TheWheel(Published):
         print(f"\n    import muster: {min(spent):.2f} ms", file=sys.stderr)
         self.assertLess(min(spent), within(IMPORT_MS))
 
-    def test_a_c_program_builds_against_the_wheel(self):
+    def test_programs_of_every_compiler_build_against_the_wheel(self):
+        """The library has a C++ library of its own inside, which is none of a program's business."""
         venv = self.venv
         ask = "import muster; print(muster.get_include(), muster.get_library())"
         include, library = self.succeed(f"{venv}/bin/python", "-c", ask).split()
-        source, program = self.write("c.c", C_PROGRAM), os.path.join(self.folder, "c")
-        self.succeed("gcc", "-Wall", "-Werror", f"-I{include}", source, library, f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
-        self.assertEqual(self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, "--no-python", program), "2\n2\n")
+        program, checkpoint = os.path.join(self.folder, "tour"), os.path.join(self.folder, "tour.ckpt")
+        for compiler, source, start, wanted in (
+                ("gcc -std=c99", "c_tour.c", (f"{venv}/bin/muster", "--nproc-per-node", 2, "--no-python"), "tour of 2 ranks: done\n"),
+                ("g++ -std=c++17", "cpp_tour.cc", (), "tour: 2 ranks ended well\n"),
+                ("clang++-19 -std=c++17 -stdlib=libc++", "cpp_tour.cc", (), "tour: 2 ranks ended well\n")):
+            with self.subTest(compiler):
+                self.succeed(*compiler.split(), "-Wall", "-Werror", f"-I{include}", f"{PROGRAMS}/{source}", library,
+                             f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
+                self.assertIn(wanted, self.succeed(*start, program, checkpoint))
 
     def test_the_wheel_is_small_and_tagged_by_its_needs(self):
         for path in glob.glob(f"{DIST}/*.whl"):
