@@ -1,8 +1,6 @@
 # The toolchain of the published packages: zig's clang and libc++, for glibc 2.28 and later, whatever this machine has.
 # MUSTER_MACHINE is x86_64 or aarch64; MUSTER_ZIG and MUSTER_SYSROOT are folders that `./dev wheel` makes: the compilers, and
 # Debian's packages of the libraries that we compile in.
-# With the flags of the build, for which zig compiles its libc++ at the first link anyway.
-set(CMAKE_TRY_COMPILE_CONFIGURATION Release)
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES MUSTER_MACHINE MUSTER_ZIG MUSTER_SYSROOT)
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR ${MUSTER_MACHINE})
@@ -14,12 +12,12 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${MUSTER_SYSROOT}/usr/include)
-# The packages do not name the folders here.
-set(CMAKE_CXX_FLAGS_INIT "-g0 -fmacro-prefix-map=${MUSTER_SYSROOT}/=/")
-# Stripped when linked, since strip knows only the machine that it runs on.
-set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s -Wl,--as-needed")
-set(CMAKE_MODULE_LINKER_FLAGS_INIT ${CMAKE_SHARED_LINKER_FLAGS_INIT})
-set(CMAKE_EXE_LINKER_FLAGS_INIT "${CMAKE_SHARED_LINKER_FLAGS_INIT} -pie")
+# Stripped by the compiler, since strip knows only the machine that it runs on. zig compiles its libc++ once for each set of flags
+# like these, so CMake's own tests get them too. The packages do not name folders of this machine.
+set(CMAKE_CXX_FLAGS_INIT "-O2 -s -fmacro-prefix-map=${MUSTER_SYSROOT}/=/")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT -Wl,--as-needed)
+set(CMAKE_MODULE_LINKER_FLAGS_INIT -Wl,--as-needed)
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,--as-needed -pie")
 # zig takes -Og for -O0 with its checks of undefined behaviour, and -O1 for -O2.
 set(MUSTER_OPTIMIZE_REST -Os)
 if(MUSTER_MACHINE STREQUAL aarch64)
