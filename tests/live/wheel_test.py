@@ -179,6 +179,12 @@ class TheWheel(Published):
                 self.succeed(*compiler.split(), "-Wall", "-Werror", f"-I{include}", f"{PROGRAMS}/{source}", library,
                              f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
                 self.assertIn(wanted, self.succeed(*start, program, checkpoint))
+        # The backend gloo of a build by g++ speaks C to it, too.
+        self.succeed("g++", "-std=c++17", f"-I{include}", f"{PROGRAMS}/installed_user.cc", library,
+                     f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
+        env = clean_environment(MUSTER_GLOO_LIBRARY=f"{os.environ['MUSTER_BUILD']}/worker_lib/libmuster_gloo.so")
+        out = self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, "--no-python", program, "gloo", env=env)
+        self.assertIn("average of 2 ranks: 0.5\n", out)
 
     def test_the_wheel_is_small_and_tagged_by_its_needs(self):
         for path in glob.glob(f"{DIST}/*.whl"):
@@ -239,7 +245,7 @@ class Binaries(Published):
                 self.assertEqual(folders[:3], [], "it names folders of the machine that built it")
                 self.assertNotIn(".symtab", self.succeed("readelf", "--section-headers", "--wide", path), "it is not stripped")
                 self.assertLessEqual(set(re.findall(r"NEEDED.*\[(\S+?)\.so", self.succeed("readelf", "--dynamic", path))), libraries)
-                versions = re.findall(r"Name: (\w+?)_([\d.]+)", self.succeed("readelf", "--version-info", path))
+                versions = re.findall(r"Name: (\w+?)_([\d.]+)  Flags", self.succeed("readelf", "--version-info", path))
                 self.assertEqual({library for library, _ in versions}, {"GLIBC"})
                 self.assertLessEqual(max(tuple(map(int, version.split("."))) for _, version in versions), GLIBC)
                 symbols = self.succeed("readelf", "--dyn-syms", "--wide", path)
