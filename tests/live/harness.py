@@ -18,6 +18,8 @@ import uuid
 from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, wait_until_stuck, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
+if "MUSTER_ON_OLD_KERNEL" in os.environ:  # What runs there is the published launcher.
+    MUSTER = os.environ.get("MUSTER_PUBLISHED", MUSTER)
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 SHARED_TMP = "/tmp"  # Only for files that the launcher and the library keep there whatever TMPDIR is.
 # The temporary folder of this test program and of all that it starts. Failed jobs leave their last lines there.
