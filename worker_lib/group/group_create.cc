@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "muster/init.h"
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/gloo_module.h"
 #include "worker_lib/camps.h"

@@ -110,8 +110,14 @@ bool should_stop_now(const CallOptions& options) {
   const bool is_told =
       job->watch().stop_requested() || (recorder != nullptr && recorder->is_warned());
   std::array<uint8_t, 1> stop{is_told ? uint8_t{1} : uint8_t{0}};
-  worker::in_the_name_of(CallPurpose::should_stop,
-                         [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });
+  worker::in_the_name_of(CallPurpose::should_stop, [&] {
+    c_abi::perform(*job->world_group(),
+                   {.kind = worker::OpKind::all_reduce,
+                    .in = ConstBuffer(stop),
+                    .out = Buffer(stop),
+                    .reduce = ReduceOp::max},
+                   options, nullptr);
+  });
   return stop[0] != 0;
 }
 

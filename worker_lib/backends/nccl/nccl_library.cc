@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "muster/init.h"
-
 namespace muster::worker {
 
 namespace {

@@ -73,8 +73,7 @@ class CheckpointBuffer final : public std::streambuf {
 // The path for a C function, which would take a zero byte for its end.
 inline const char* c_path(const std::string& path, const char* call) {
   if (path.find('\0') == std::string::npos) return path.c_str();
-  throw DistributedError(ErrorCode::invalid_argument,
-                         std::string(call) + ": a path has no zero byte in it", call);
+  refuse(call, "a path has no zero byte in it");
 }
 
 // `write`: takes a muster_file*; throws, or returns why it failed.

@@ -144,10 +144,13 @@ inline int not_negative(int number) {
   return number;
 }
 
-[[noreturn]] inline void throw_empty(const std::string& call, const char* what,
+[[noreturn]] inline void refuse(const std::string& call, const std::string& why) {
+  throw DistributedError(ErrorCode::invalid_argument, call + ": " + why, call);
+}
+
+[[noreturn]] inline void throw_empty(const char* call, const std::string& what,
                                      const char* where_from) {
-  throw DistributedError(ErrorCode::invalid_argument,
-                         call + ": empty " + what + ": get one from " + where_from, call);
+  refuse(call, "empty " + what + ": get one from " + where_from);
 }
 
 }  // namespace detail

@@ -88,11 +88,9 @@ namespace detail {
 inline int number_or_environment(const std::optional<int>& given, const char* name, int least) {
   if (!given) return -1;
   if (*given >= 0) return *given;
-  const std::string call = "init_process_group";
-  throw DistributedError(ErrorCode::invalid_argument,
-                         call + ": InitOptions::" + name + " is " + std::to_string(*given) +
-                             ": it must be " + std::to_string(least) + " or more",
-                         call);
+  refuse("init_process_group", std::string("InitOptions::") + name + " is " +
+                                   std::to_string(*given) + ": it must be " +
+                                   std::to_string(least) + " or more");
 }
 
 inline bool is_available(int (*ask)(), std::string* why) {

@@ -49,13 +49,10 @@ class DistributedSampler {
       : dataset_size_(size) {
     options_.rank = options.rank ? *options.rank : detail::not_negative(muster_rank());
     options_.ranks = options.ranks ? *options.ranks : detail::not_negative(muster_world_size());
-    if (options_.rank < 0 || options_.rank >= options_.ranks) {
-      const std::string call = "DistributedSampler";
-      throw DistributedError(ErrorCode::invalid_argument,
-                             call + ": rank " + std::to_string(options_.rank) + " of " +
-                                 std::to_string(options_.ranks) + "; give 0 <= rank < ranks",
-                             call);
-    }
+    if (options_.rank < 0 || options_.rank >= options_.ranks)
+      detail::refuse("DistributedSampler", "rank " + std::to_string(options_.rank) + " of " +
+                                               std::to_string(options_.ranks) +
+                                               "; give 0 <= rank < ranks");
     options_.shuffle = options.shuffle ? 1 : 0;
     options_.seed = options.seed;
     options_.drop_last = options.drop_last ? 1 : 0;

@@ -94,9 +94,7 @@ class [[nodiscard]] Work {
 
   // True if complete, successfully or not. Never blocks.
   bool is_completed() const {
-    const int answer = muster_work_is_complete(checked("is_completed"));
-    if (answer < 0) throw detail::last_error();
-    return answer == 1;
+    return detail::not_negative(muster_work_is_complete(checked("is_completed"))) == 1;
   }
   // Returns the failure; nullopt while it runs or if it succeeded. Does not wait for it, but the
   // first call after a time-out may search for up to a second for the rank that held up all others.
