@@ -72,10 +72,10 @@ Instant Membership::next_deadline() const {
   deadline = std::min({deadline, leases_.begin()->first, watch_at_});
   if (stage_ != Stage::forming) return deadline;
   // Each step looks at these; what keeps a round from forming although one has passed is an event.
-  for (const Instant limit : {join_by_, last_call_}) {
+  for (const Instant limit : {forming_.join_by, forming_.last_call, others_may_leave_until_}) {
     if (limit > now_) deadline = std::min(deadline, limit);
   }
-  return std::min(deadline, status_at_);
+  return std::min(deadline, forming_.status_at);
 }
 
 void Membership::on(const Joined& event) {
@@ -181,7 +181,7 @@ void Membership::on(const Tick&) {
   while (!leases_.empty() && leases_.begin()->first <= now_)
     lose(node_of(leases_.begin()->second));
   if (close_store_at_ <= now_) close_store();
-  if (stage_ == Stage::forming && !nodes_.empty() && status_at_ <= now_) tell_waiting();
+  if (stage_ == Stage::forming && !nodes_.empty() && forming_.status_at <= now_) tell_waiting();
 }
 
 // Applies what follows from the state, whatever event led to it. Cheap if nothing follows.

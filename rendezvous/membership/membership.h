@@ -174,6 +174,9 @@ class Membership {
     Duration tell_linger = std::chrono::seconds{10};
     // How long after a success the store stays open, unless every agent says goodbye before.
     Duration store_linger = std::chrono::seconds{1};
+    // A scheduler signals all nodes of a job, but not at one instant: after a node has left on a
+    // signal the next round begins this much later at the earliest, so that none begins in vain.
+    Duration signals_apart = std::chrono::milliseconds{250};
     uint64_t host_instance = 0;  // Random: part of every Welcome.
     membership::Past past;
     std::function<bool()> lost_network;  // True: our own links are down. Null: unknown.
@@ -288,6 +291,18 @@ class Membership {
     int node_rank = -1;
     int signal = 0;
     std::string text;  // "node b (rank 1) was lost: no sign of life for 3 s"
+  };
+
+  // How the next round forms.
+  struct Forming {
+    bool after_stop = false;
+    Instant since = kNever;
+    std::string unfit;  // "; NODE does not take part: ..."; see is_unfit().
+    Instant join_by = kNever;
+    Instant last_call = kNever;  // kNever: none, or over.
+    bool last_call_over = false;
+    Instant status_at = kNever;
+    Duration status_every{};
   };
 
   // One overload for each event; see the table in membership.cc.
@@ -438,16 +453,9 @@ class Membership {
   int changes_ = 0;
   membership::Epoch store_ = 0;  // 0: no store is open.
 
-  // While forming.
-  bool after_stop_ = false;
-  Instant forming_since_{};
+  Forming forming_;
   std::string neighbours_;
-  std::string unfit_;  // "; NODE does not take part: ..."; see is_unfit().
-  Instant join_by_ = kNever;
-  Instant last_call_ = kNever;  // kNever: none, or over.
-  bool last_call_over_ = false;
-  Instant status_at_ = kNever;
-  Duration status_every_{};
+  Instant others_may_leave_until_{};  // See signals_apart.
 
   // The epoch's.
   bool awaits_enough_ = false;              // Fewer than MIN are left, but more are expected.

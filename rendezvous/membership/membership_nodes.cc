@@ -203,8 +203,9 @@ void Membership::learn_job(const Join& original) {
   changes_ =
       std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
   // Agents of a job that ran before come back within about a second: wait less than for a new job.
-  if (seen_nodes_ > 0 && last_call_ != kNever) {
-    last_call_ = std::min(last_call_, instant_after(now_, std::max(job_->lease, kLeastReturn)));
+  if (seen_nodes_ > 0 && forming_.last_call != kNever) {
+    forming_.last_call =
+        std::min(forming_.last_call, instant_after(now_, std::max(job_->lease, kLeastReturn)));
   }
 }
 
@@ -467,7 +468,7 @@ void Membership::notice_standstill() {
   note(fmt::format("this host stalled for {}: all leases are renewed",
                    whole_seconds(now_ - deadline)));
   renew_all();
-  join_by_ = std::max(join_by_, instant_after(now_, job_->lease));
+  forming_.join_by = std::max(forming_.join_by, instant_after(now_, job_->lease));
 }
 
 void Membership::renew_all() {
@@ -515,7 +516,7 @@ void Membership::lose(Node& node) {
   // Its workers have exited with 0: it is kept, to learn of the end when it is back.
   if (stage_ == Stage::running && node.tally.done)
     return set_lease(node, instant_after(now_, job_->lease), job_->lease);
-  const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
+  const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || forming_.after_stop);
   const bool cut_off = loses && is_cut_off();
   const bool others_may_go_on =
       cut_off && job_->nodes_min > 1 && !is_fixed(*job_) && has_own_node();

@@ -64,7 +64,7 @@ void Membership::take_unfit(Node& node, const NodeFailure& failure) {
                      fmt::format("the job continues without this node: {}", text)});
   drop(node, true);
   if (stage_ != Stage::forming) return;
-  unfit_ = "; " + text;
+  forming_.unfit = "; " + text;
   if (!nodes_.empty()) tell_waiting();
 }
 
@@ -103,6 +103,7 @@ void Membership::take_leaving(Node& node) {
                                ? name_of(node) + " leaves"
                                : fmt::format("{} leaves ({})", name_of(node), signal_name(signal));
   note(text);
+  if (signal > 0) others_may_leave_until_ = instant_after(now_, options_.signals_apart);
   if (node.join.is_host) release_places();
   depart(node, StopWhy::left, text);
   recount(node);

@@ -17,23 +17,21 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 void Membership::begin_forming(bool after_stop) {
   stage_ = Stage::forming;
-  after_stop_ = after_stop;
   awaits_enough_ = false;
   failure_.reset();
   departure_.reset();
   forget_evidence();
-  unfit_.clear();
-  forming_since_ = join_by_ = last_call_ = kNever;
-  last_call_over_ = false;
-  status_every_ = options_.first_status;
-  status_at_ = instant_after(now_, status_every_);
+  forming_ = {};
+  forming_.after_stop = after_stop;
+  forming_.status_every = options_.first_status;
+  forming_.status_at = instant_after(now_, forming_.status_every);
 }
 
 void Membership::start_forming_clocks() {
-  forming_since_ = now_;
-  join_by_ = instant_after(now_, job_->join_timeout);
+  forming_.since = now_;
+  forming_.join_by = instant_after(now_, job_->join_timeout);
   if (job_->nodes_min < job_->nodes_max)
-    last_call_ =
+    forming_.last_call =
         instant_after(now_, std::clamp(job_->last_call, Duration::zero(), job_->join_timeout));
 }
 
@@ -41,23 +39,23 @@ void Membership::try_form() {
   if (nodes_.empty()) return;
   // Members that have testified will be ready soon, and take precedence over spares.
   if (tally_.testified > 0) return;
-  if (forming_since_ == kNever) start_forming_clocks();
-  if (last_call_ <= now_) {
-    last_call_ = kNever;
-    last_call_over_ = true;
+  if (forming_.since == kNever) start_forming_clocks();
+  if (forming_.last_call <= now_) {
+    forming_.last_call = kNever;
+    forming_.last_call_over = true;
   }
   const bool enough = tally_.ready >= job_->nodes_min;
-  const bool survivors_are_ready = after_stop_ && tally_.away == 0;
+  const bool survivors_are_ready = forming_.after_stop && tally_.away == 0;
   const bool all_of_before = !formed_here_ && seen_nodes_ > 0 && tally_.ready >= seen_nodes_;
-  if (enough && awaits_sign()) return;
+  if (enough && (awaits_sign() || others_may_leave_until_ > now_)) return;
   if (tally_.ready >= job_->nodes_max) return form();
-  if (enough && (survivors_are_ready || all_of_before || last_call_over_)) return form();
-  if (after_stop_ && is_short()) return end_short_of_nodes();
-  if (join_by_ > now_) return;
+  if (enough && (survivors_are_ready || all_of_before || forming_.last_call_over)) return form();
+  if (forming_.after_stop && is_short()) return end_short_of_nodes();
+  if (forming_.join_by > now_) return;
   end(EndWhy::timeout, ExitCode::rendezvous,
       fmt::format("the nodes did not meet within {}: {}; check why the missing ones did not join, "
                   "or raise --start-timeout",
-                  whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
+                  whole_seconds(job_->join_timeout), who_text() + forming_.unfit + neighbours_));
 }
 
 // True if a ready node is overdue and may be dead: it is heard soon, or lost.
@@ -190,8 +188,9 @@ void Membership::tell_waiting() {
     if (node.has_reported && node.report.phase == Phase::ready && !node.left)
       order(node, Wait{false, text});
   }
-  status_every_ = std::min(status_every_ * 2, std::max(options_.status_cap, options_.first_status));
-  status_at_ = instant_after(now_, status_every_);
+  forming_.status_every =
+      std::min(forming_.status_every * 2, std::max(options_.status_cap, options_.first_status));
+  forming_.status_at = instant_after(now_, forming_.status_every);
 }
 
 // ---- Stopping.

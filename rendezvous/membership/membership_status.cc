@@ -105,11 +105,11 @@ bool Membership::has_untold(Instant now) const {
 
 bool Membership::waits_for_nodes(Instant now) const {
   return stage_ == Stage::forming && !nodes_.empty() &&
-         now - forming_since_ >= options_.first_status;
+         now - forming_.since >= options_.first_status;
 }
 
 std::string Membership::forming_text(Instant now) const {
-  return who_text() + unfit_ + neighbours_ + "; " + what_comes_text(now);
+  return who_text() + forming_.unfit + neighbours_ + "; " + what_comes_text(now);
 }
 
 std::string Membership::who_text() const {
@@ -165,15 +165,15 @@ std::string Membership::silent_text() const {
 }
 
 std::string Membership::what_comes_text(Instant now) const {
-  if (last_call_ != kNever && tally_.ready >= job_->nodes_min)
+  if (forming_.last_call != kNever && tally_.ready >= job_->nodes_min)
     return fmt::format("starts with {} in {}", tally_.ready,
-                       whole_seconds(std::max(last_call_ - now, Duration::zero())));
+                       whole_seconds(std::max(forming_.last_call - now, Duration::zero())));
   std::string text;
   if (job_->nodes_min < job_->nodes_max && tally_.ready < job_->nodes_min)
     text = fmt::format("at least {} are needed; ", job_->nodes_min);
-  if (join_by_ == kNever) return text + "waits without limit";
-  return text +
-         fmt::format("gives up in {}", whole_seconds(std::max(join_by_ - now, Duration::zero())));
+  if (forming_.join_by == kNever) return text + "waits without limit";
+  return text + fmt::format("gives up in {}",
+                            whole_seconds(std::max(forming_.join_by - now, Duration::zero())));
 }
 
 std::string Membership::budget_text() const {

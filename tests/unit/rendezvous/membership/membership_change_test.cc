@@ -310,6 +310,29 @@ TEST(MembershipLeave, IsAnsweredBeforeTheRoundRuns) {
                 " | CloseStore{1} | OpenStore{2, 10.0.1.a}");
 }
 
+TEST(MembershipLeave, LeavesTheOthersTimeForASignalOfTheirOwn) {
+  MembershipDriver m(1, 3, {});
+  m.run({"a", "b", "c"});
+  m.leaving("c", 1, SIGTERM, true);
+  EXPECT_EQ(m.ready("a", 1), "");
+  EXPECT_EQ(m.ready("b", 1), "CloseStore{1}");
+  EXPECT_EQ(m.live(milliseconds{249}, {"a", "b"}), "");
+  EXPECT_EQ(m.leaving("b", 1, SIGTERM, true),
+            "b: " + stop_text(1, "left", "b (node rank 1) leaves (SIGTERM)"));
+  EXPECT_EQ(m.live(milliseconds{249}, {"a"}), "");
+  EXPECT_EQ(m.live(milliseconds{1}, {}), "OpenStore{2, 10.0.1.a}");
+}
+
+TEST(MembershipLeave, OnSignalsThatAreApartBeginsNoRound) {
+  MembershipDriver m(1, 2, {});
+  m.run({"a", "b"});
+  m.leaving("b", 1, SIGTERM, true);
+  m.ready("a", 1);
+  m.goodbye("b");
+  m.live(milliseconds{200}, {"a"});
+  EXPECT_THAT(m.leaving("a", 1, SIGTERM, true), HasSubstr("a: End{stopped, exit 143, signal 15"));
+}
+
 // ---- Newcomers and spares.
 
 TEST(MembershipJoin, ALateReadyNodeBringsANewRound) {

@@ -42,8 +42,15 @@ class MembershipDriver {
   using Event = Membership::Event;
   using Effect = Membership::Effect;
 
+  // A round begins at once, although a node has left on a signal.
+  static Membership::Options at_once() {
+    Membership::Options options;
+    options.signals_apart = {};
+    return options;
+  }
+
   // Later joins have nodes_min:nodes_max and the other fields of `job`.
-  MembershipDriver(int nodes_min, int nodes_max, const Membership::Options& options = {})
+  MembershipDriver(int nodes_min, int nodes_max, const Membership::Options& options = at_once())
       : machine_(options) {
     job.nodes_min = nodes_min;
     job.nodes_max = nodes_max;

@@ -22,7 +22,7 @@ using testing::Not;
 class MembershipJudge : public testing::Test {
  protected:
   Membership::Options options() {
-    Membership::Options result;
+    Membership::Options result = MembershipDriver::at_once();
     result.judge = [this](const std::vector<Testimony>& testimonies) {
       heard_.push_back(testimonies);
       return answer_;
