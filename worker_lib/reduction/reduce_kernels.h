@@ -6,7 +6,7 @@
 // input is NaN (as torch.minimum does). Integer sums and products wrap around. Averages of the half
 // types and of integers up to int32 are formed in a wider type and rounded once: no sum overflows.
 //
-// Pure functions; any thread. With and without AVX2 the results are the same bit by bit.
+// Pure functions; any thread. All instruction sets give the same results bit by bit.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,14 @@
 // The loops of reduce_kernels.h, compiled once for each instruction set. The including file defines
 //
-//   MUSTER_LOOPS   the namespace to put them in (baseline, avx2)
-//   MUSTER_TARGET  an attribute for every function that loops
-//   Fp16           conversions of blocks of float16, like Bf16's, defined before in that namespace
+//   MUSTER_LOOPS        the namespace to put them in (baseline, avx2, avx512)
+//   MUSTER_TARGET       an attribute for every function that loops
+//   MUSTER_ONLY_BF16    if there are to be loops of bfloat16 only; otherwise, in that namespace,
+//   kLanes, widen_lanes(), narrow_lanes()  conversions of so many float16
 //
 // Compilers turn plain loops over plain pointers into vector code. The only obstacle is that `out`
 // may be one of the inputs; MUSTER_INDEPENDENT says that this is harmless.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -180,6 +180,34 @@ MUSTER_TARGET void fuse_many(T* out, const T* const* in, size_t inputs, size_t c
   }
 }
 
+#if !defined(MUSTER_ONLY_BF16)
+// Converts the remainder through a padded block, with the same instructions as the rest.
+struct Fp16 {
+  MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      widen_lanes(out + i, in + i);
+    if (i == count) return;
+    uint16_t rest[kLanes] = {};
+    float wide[kLanes];
+    __builtin_memcpy(rest, in + i, (count - i) * sizeof(uint16_t));
+    widen_lanes(wide, rest);
+    __builtin_memcpy(out + i, wide, (count - i) * sizeof(float));
+  }
+  MUSTER_TARGET static void narrow(uint16_t* out, const float* in, size_t count) {
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      narrow_lanes(out + i, in + i);
+    if (i == count) return;
+    float rest[kLanes] = {};
+    uint16_t halves[kLanes];
+    __builtin_memcpy(rest, in + i, (count - i) * sizeof(float));
+    narrow_lanes(halves, rest);
+    __builtin_memcpy(out + i, halves, (count - i) * sizeof(uint16_t));
+  }
+};
+#endif
+
 struct Bf16 {
   MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
     for (size_t i = 0; i < count; ++i)
@@ -218,6 +246,13 @@ MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t 
 
 // ---- division, for averages
 
+// Divides whole numbers of less than 2^53, towards zero: a rounded quotient reaches no whole number
+// that the exact one does not. Vectors have no division of integers.
+template <typename T>
+MUSTER_INLINE T quotient(double sum, double by) {
+  return static_cast<T>(static_cast<int32_t>(sum / by));
+}
+
 template <typename T>
 MUSTER_TARGET void divide_all(std::byte* data, size_t count, double by) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -225,6 +260,10 @@ MUSTER_TARGET void divide_all(std::byte* data, size_t count, double by) {
     const auto divisor = static_cast<T>(by);
     for (size_t i = 0; i < count; ++i)
       values[i] /= divisor;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= sizeof(int32_t)) {
+    auto* values = reinterpret_cast<T*>(data);
+    for (size_t i = 0; i < count; ++i)
+      values[i] = quotient<T>(static_cast<double>(values[i]), by);
   } else if constexpr (std::is_integral_v<T>) {
     auto* values = reinterpret_cast<T*>(data);
     const auto divisor = static_cast<int64_t>(by);
@@ -260,13 +299,13 @@ void run_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t 
   }
 }
 
+// The sums of integers are exact: 2^21 inputs of 32 bits fit into a double's 53.
 template <typename T>
 MUSTER_TARGET void average_narrow(std::byte* out, const std::byte* const* in, size_t inputs,
                                   size_t count) {
   constexpr bool kWhole = std::is_integral_v<T>;
   using Stored = std::conditional_t<kWhole, T, uint16_t>;
-  using Wide =
-      std::conditional_t<kWhole, std::conditional_t<sizeof(T) == 4, int64_t, int32_t>, float>;
+  using Wide = std::conditional_t<kWhole, double, float>;
   Wide sum[kBlock];
   Wide next[kBlock];
   const auto divisor = static_cast<Wide>(inputs);
@@ -284,13 +323,13 @@ MUSTER_TARGET void average_narrow(std::byte* out, const std::byte* const* in, si
       for (size_t i = 0; k > 0 && i < here; ++i)
         sum[i] += next[i];
     }
-    for (size_t i = 0; i < here; ++i)
-      sum[i] /= divisor;
     auto* results = reinterpret_cast<Stored*>(out) + start;
     if constexpr (kWhole) {
       for (size_t i = 0; i < here; ++i)
-        results[i] = static_cast<T>(sum[i]);
+        results[i] = quotient<T>(sum[i], divisor);
     } else {
+      for (size_t i = 0; i < here; ++i)
+        sum[i] /= divisor;
       T::narrow(results, sum, here);
     }
   }
@@ -315,30 +354,37 @@ constexpr ReduceLoop bitwise_loop() {
   }
 }
 
-struct Loops {
-  std::array<ReduceLoop, 8> reduce;  // Indexed by ReduceOp.
-  DivideLoop divide;
-};
-
 template <typename T>
 constexpr Loops kLoopsOf{
     {run_loop<T, Sum>, run_average<T>, run_loop<T, Product>, run_loop<T, Min>, run_loop<T, Max>,
      bitwise_loop<T, Band>(), bitwise_loop<T, Bor>(), bitwise_loop<T, Bxor>()},
     divide_all<T>};
 
-// Indexed by DType.
-constexpr std::array<Loops, 9> kLoops{kLoopsOf<int8_t>,  kLoopsOf<uint8_t>, kLoopsOf<int16_t>,
-                                      kLoopsOf<int32_t>, kLoopsOf<int64_t>, kLoopsOf<Fp16>,
-                                      kLoopsOf<Bf16>,    kLoopsOf<float>,   kLoopsOf<double>};
-
-ReduceLoop find_loop(DType dtype, ReduceOp op) {
-  const auto i = static_cast<size_t>(dtype);
-  return i < kLoops.size() ? kLoops[i].reduce[static_cast<size_t>(op)] : nullptr;
-}
-
-DivideLoop find_division(DType dtype) {
-  const auto i = static_cast<size_t>(dtype);
-  return i < kLoops.size() ? kLoops[i].divide : nullptr;
+const Loops* loops_of(DType dtype) {
+  switch (dtype) {
+    case DType::bfloat16:
+      return &kLoopsOf<Bf16>;
+#if !defined(MUSTER_ONLY_BF16)
+    case DType::float16:
+      return &kLoopsOf<Fp16>;
+    case DType::int8:
+      return &kLoopsOf<int8_t>;
+    case DType::uint8:
+      return &kLoopsOf<uint8_t>;
+    case DType::int16:
+      return &kLoopsOf<int16_t>;
+    case DType::int32:
+      return &kLoopsOf<int32_t>;
+    case DType::int64:
+      return &kLoopsOf<int64_t>;
+    case DType::float32:
+      return &kLoopsOf<float>;
+    case DType::float64:
+      return &kLoopsOf<double>;
+#endif
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace muster::worker::MUSTER_LOOPS

@@ -40,6 +40,10 @@ std::vector<ReduceOp> ops_of(DType dtype) {
   return ops;
 }
 
+ReduceLoop baseline_loop(DType dtype, ReduceOp op) {
+  return baseline::loops_of(dtype)->reduce[static_cast<size_t>(op)];
+}
+
 template <typename T>
 std::vector<T> reduced_by_kernel(ReduceOp op, std::vector<std::vector<T>> inputs,
                                  size_t into = SIZE_MAX) {
@@ -89,12 +93,12 @@ std::vector<std::byte> one_by_one(DType dtype, ReduceOp op,
       std::vector<const std::byte*> elements;
       for (const auto& input : inputs)
         elements.push_back(input.data() + i);
-      baseline::find_loop(dtype, op)(out.data() + i, elements.data(), elements.size(), 1);
+      baseline_loop(dtype, op)(out.data() + i, elements.data(), elements.size(), 1);
       continue;
     }
     for (size_t k = 1; k < inputs.size(); ++k) {
       const std::array<const std::byte*, 2> pair{out.data() + i, inputs[k].data() + i};
-      baseline::find_loop(dtype, op)(out.data() + i, pair.data(), 2, 1);
+      baseline_loop(dtype, op)(out.data() + i, pair.data(), 2, 1);
     }
   }
   return out;
@@ -186,18 +190,27 @@ TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
   EXPECT_EQ(there, std::byte{7});
 }
 
-#if defined(__x86_64__)
-TEST(ReduceKernels, UseAvx2WhereTheCompilersRuntimeSeesIt) {
-  EXPECT_EQ(has_avx2(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"));
+#if defined(MUSTER_HAVE_X86_LOOPS)
+TEST(ReduceKernels, UseTheInstructionSetsThatTheCompilersRuntimeSees) {
+  const InstructionSets found = find_instruction_sets();
+  EXPECT_EQ(found.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"));
+  EXPECT_EQ(found.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512dq") &&
+                              __builtin_cpu_supports("avx512vl"));
 }
-#endif
 
-TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
-  if (!has_avx2()) GTEST_SKIP() << "this processor has no AVX2: there is only the baseline";
+using LoopsOf = const Loops* (*)(DType dtype);
+
+// Returns the number of dtypes compared.
+int compare_with_baseline(LoopsOf loops_of) {
   constexpr uint64_t kSeed = 4'711;
   constexpr size_t kCount = 4'099;
   std::mt19937_64 random(kSeed);
+  int compared = 0;
   for (const DType dtype : all_dtypes()) {
+    const Loops* const loops = loops_of(dtype);
+    if (loops == nullptr) continue;
+    ++compared;
     for (const ReduceOp op : ops_of(dtype)) {
       // Any bits, including infinities and denormal numbers.
       std::vector<std::vector<std::byte>> data(3, std::vector<std::byte>(kCount * size_of(dtype)));
@@ -208,12 +221,27 @@ TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
       const std::vector<const std::byte*> in{data[0].data(), data[1].data(), data[2].data()};
       std::vector<std::byte> base(data[0].size());
       std::vector<std::byte> wide(data[0].size());
-      baseline::find_loop(dtype, op)(base.data(), in.data(), 3, kCount);
-      avx2::find_loop(dtype, op)(wide.data(), in.data(), 3, kCount);
+      baseline_loop(dtype, op)(base.data(), in.data(), 3, kCount);
+      loops->reduce[static_cast<size_t>(op)](wide.data(), in.data(), 3, kCount);
       EXPECT_EQ(count_differences(dtype, base, wide), 0U) << name_of(dtype) << " " << name_of(op);
+      baseline::loops_of(dtype)->divide(base.data(), kCount, 3);
+      loops->divide(wide.data(), kCount, 3);
+      EXPECT_EQ(count_differences(dtype, base, wide), 0U) << name_of(dtype) << " divided by 3";
     }
   }
+  return compared;
 }
+
+TEST(ReduceKernels, Avx2GivesTheSameBits) {
+  if (!find_instruction_sets().avx2) GTEST_SKIP() << "this processor has no AVX2";
+  EXPECT_EQ(compare_with_baseline(avx2::loops_of), 9);
+}
+
+TEST(ReduceKernels, Avx512GivesTheSameBits) {
+  if (!find_instruction_sets().avx512) GTEST_SKIP() << "this processor has no AVX-512";
+  EXPECT_EQ(compare_with_baseline(avx512::loops_of), 1);
+}
+#endif
 
 // ---- what the operations mean
 
@@ -238,6 +266,48 @@ TEST(ReduceKernels, AveragesOfIntegersAreRoundedTowardsZero) {
             (std::vector<uint8_t>{2}));
   EXPECT_EQ(reduced_by_kernel<int8_t>(ReduceOp::average, {{-1}, {-1}, {0}}),
             (std::vector<int8_t>{0}));
+}
+
+// The loops divide in floating point. Near multiples of the divisor a quotient is closest to the
+// next whole number.
+template <typename T>
+void compare_averages(size_t inputs, std::mt19937_64& random) {
+  using Limits = std::numeric_limits<T>;
+  std::vector<std::vector<T>> in(inputs, std::vector<T>(3'000));
+  std::vector<int64_t> sums(in[0].size());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const T base = i % 4 == 0   ? Limits::max()
+                   : i % 4 == 1 ? Limits::min()
+                                : static_cast<T>(random());
+    for (auto& input : in) {
+      // Below the middle upwards, above it downwards: no addition leaves the type.
+      const auto step = static_cast<T>(random() % 3);
+      input[i] = static_cast<T>(base > Limits::max() / 2 ? base - step : base + step);
+      sums[i] += input[i];
+    }
+  }
+  std::vector<T> expected;
+  std::vector<T> divided;
+  std::vector<T> by_hand;
+  for (const int64_t sum : sums) {
+    expected.push_back(static_cast<T>(sum / static_cast<int64_t>(inputs)));
+    divided.push_back(static_cast<T>(sum));
+    by_hand.push_back(static_cast<T>(divided.back() / static_cast<int64_t>(inputs)));
+  }
+  EXPECT_EQ(reduced_by_kernel<T>(ReduceOp::average, in), expected) << inputs << " inputs";
+  divide(dtype_of<T>, reinterpret_cast<std::byte*>(divided.data()), divided.size(),
+         static_cast<double>(inputs));
+  EXPECT_EQ(divided, by_hand) << "by " << inputs;
+}
+
+TEST(ReduceKernels, AveragesOfIntegersAreExact) {
+  std::mt19937_64 random(815);
+  for (const size_t inputs : {1, 2, 3, 5, 7, 10, 49, 64, 127}) {
+    compare_averages<int8_t>(inputs, random);
+    compare_averages<uint8_t>(inputs, random);
+    compare_averages<int16_t>(inputs, random);
+    compare_averages<int32_t>(inputs, random);
+  }
 }
 
 TEST(ReduceKernels, AveragesOfNarrowTypesDoNotOverflow) {

@@ -5,16 +5,13 @@
 #define MUSTER_LOOPS loops_test
 #define MUSTER_TARGET
 namespace muster::worker::loops_test {
-struct Fp16 {
-  static void widen(float* out, const uint16_t* in, size_t count) {
-    for (size_t i = 0; i < count; ++i)
-      out[i] = static_cast<float>(float16::from_bits(in[i]));
-  }
-  static void narrow(uint16_t* out, const float* in, size_t count) {
-    for (size_t i = 0; i < count; ++i)
-      out[i] = float16(in[i]).bits();
-  }
-};
+constexpr size_t kLanes = 1;
+inline void widen_lanes(float* out, const uint16_t* in) {
+  *out = static_cast<float>(float16::from_bits(*in));
+}
+inline void narrow_lanes(uint16_t* out, const float* in) {
+  *out = float16(*in).bits();
+}
 }  // namespace muster::worker::loops_test
 #include <algorithm>
 #include <cmath>
@@ -33,6 +30,10 @@ namespace {
 template <typename T>
 using Inputs = std::vector<std::vector<T>>;
 
+ReduceLoop loop_of(DType dtype, ReduceOp op) {
+  return loops_test::loops_of(dtype)->reduce[static_cast<size_t>(op)];
+}
+
 // Reduces into separate memory, or over the input with the number `into`.
 template <typename T>
 std::vector<T> looped(ReduceOp op, Inputs<T> inputs, size_t into) {
@@ -41,8 +42,8 @@ std::vector<T> looped(ReduceOp op, Inputs<T> inputs, size_t into) {
     in.push_back(reinterpret_cast<const std::byte*>(one.data()));
   std::vector<T> separate(inputs[0].size());
   std::vector<T>& out = into < inputs.size() ? inputs[into] : separate;
-  loops_test::find_loop(dtype_of<T>, op)(reinterpret_cast<std::byte*>(out.data()), in.data(),
-                                         inputs.size(), out.size());
+  loop_of(dtype_of<T>, op)(reinterpret_cast<std::byte*>(out.data()), in.data(), inputs.size(),
+                           out.size());
   return out;
 }
 
@@ -119,12 +120,11 @@ TEST(ReduceLoops, ExistForEveryDefinedReduction) {
       const auto type = static_cast<DType>(dtype);
       const auto reduction = static_cast<ReduceOp>(op);
       const bool is_defined = reduction < ReduceOp::band || type < DType::float16;
-      EXPECT_EQ(loops_test::find_loop(type, reduction) != nullptr, is_defined)
+      EXPECT_EQ(loop_of(type, reduction) != nullptr, is_defined)
           << name_of(type) << " " << name_of(reduction);
     }
   }
-  EXPECT_EQ(loops_test::find_loop(static_cast<DType>(9), ReduceOp::sum), nullptr);
-  EXPECT_EQ(loops_test::find_division(static_cast<DType>(9)), nullptr);
+  EXPECT_EQ(loops_test::loops_of(static_cast<DType>(9)), nullptr);
 }
 
 // ---- bfloat16
@@ -153,8 +153,8 @@ RC_GTEST_PROP(ReduceLoops, NarrowAnyFloatLikeThePublicType, (uint32_t bits)) {
 
 template <typename T>
 std::vector<T> divided_by_loop(std::vector<T> values, int by) {
-  loops_test::find_division(dtype_of<T>)(reinterpret_cast<std::byte*>(values.data()), values.size(),
-                                         by);
+  loops_test::loops_of(dtype_of<T>)
+      ->divide(reinterpret_cast<std::byte*>(values.data()), values.size(), by);
   return values;
 }
 
