@@ -1,8 +1,8 @@
 // The loops of reduce_kernels.h by instruction set, made by reduce_loops.h: the baseline, which is
 // NEON on aarch64, and for x86-64 AVX2 with F16C (eight floats at a time) and AVX-512 (sixteen).
 // AVX-512 has bfloat16 alone, which takes 0.75 to 0.9 of AVX2's time on Zen 4 (2 and 4 inputs of
-// 4 KiB to 128 MiB). The sums of other types take as long, or up to 1.1 times at 4 KiB; float16 takes 0.7
-// times in the caches, but up to 1.7 times outside.
+// 4 KiB to 128 MiB). The sums of other types take as long, or up to 1.1 times at 4 KiB; float16
+// takes 0.7 times in the caches, but up to 1.7 times outside.
 #pragma once
 
 #include <array>
