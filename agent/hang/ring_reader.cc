@@ -291,50 +291,61 @@ class CallsLook {
   }
 
   std::optional<RecordedCall> call_of(uint64_t n) const {
-    const ring::Record& record = ring_.records[n % ring::kRecords];
-    const uint64_t sequence = 2 * n + 2;
-    if (load(record.sequence) != sequence) return std::nullopt;
-    const uint64_t what = load(record.what);
-    const uint64_t peer = load(record.peer);
+    const std::optional<Words> words = words_of(n);
+    if (!words) return std::nullopt;
     RecordedCall call;
-    call.ordinal = load(record.ordinal);
-    call.call.count = load(record.count);
-    const uint64_t called = load(record.called_ticks);
-    const uint64_t started = load(record.started);
-    const uint64_t completed = load(record.completed);
-    if (load(record.sequence) != sequence) return std::nullopt;
-
-    put_kinds(what, call);
+    put_kinds(words->what, call);
+    call.ordinal = words->ordinal;
     if (call.ordinal == 0 && !is_message(call.call.kind)) return std::nullopt;
-    call.group = static_cast<uint32_t>(what & kHandleMax);
-    const uint64_t root = peer & 0xffffffff;  // Plus 1.
+    call.call.count = words->count;
+    call.group = static_cast<uint32_t>(words->what & kHandleMax);
+    const uint64_t root = words->peer & 0xffffffff;  // Plus 1.
     if (root <= kMembersMax) call.call.root = static_cast<int32_t>(root) - 1;
-    call.tag = static_cast<int>(static_cast<uint32_t>(peer >> 32));
-    call.called = times_.at(called);
-    call.started = time_since(called, started, n);
-    call.completed = time_since(called, completed, n);
-    put_site(what >> 48, call);
+    call.tag = static_cast<int>(static_cast<uint32_t>(words->peer >> 32));
+    call.called = times_.at(words->called);
+    call.started = time_since(words->called, words->started, n);
+    call.completed = time_since(words->called, words->completed, n);
+    put_site(words->what >> 48, call);
     return call;
   }
 
  private:
-  std::optional<CallGlance> glance_at(uint64_t n) const {
+  struct Words {
+    uint64_t what = 0;
+    uint64_t peer = 0;
+    uint64_t ordinal = 0;
+    uint64_t count = 0;
+    uint64_t called = 0;
+    uint64_t started = 0;
+    uint64_t completed = 0;
+  };
+
+  // Returns those of record n, all of one state; nullopt: it is being written, or is another one's.
+  std::optional<Words> words_of(uint64_t n) const {
     const ring::Record& record = ring_.records[n % ring::kRecords];
     const uint64_t sequence = 2 * n + 2;
-    if (load(record.sequence) != sequence) return std::nullopt;
-    const uint64_t what = load(record.what);
-    const uint64_t ordinal = load(record.ordinal);
-    const uint64_t called = load(record.called_ticks);
-    const uint64_t completed = load(record.completed);
-    if (load(record.sequence) != sequence) return std::nullopt;
+    while (load(record.sequence) == sequence) {
+      const Words words{load(record.what),     load(record.peer),         load(record.ordinal),
+                        load(record.count),    load(record.called_ticks), load(record.started),
+                        load(record.completed)};
+      if (load(record.sequence) != sequence) break;
+      // A flag that was set meanwhile has left the sequence as it was. There are two flags.
+      if (load(record.what) == words.what) return words;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<CallGlance> glance_at(uint64_t n) const {
+    const std::optional<Words> words = words_of(n);
+    if (!words) return std::nullopt;
     return CallGlance{.record = n,
-                      .group = static_cast<uint32_t>(what & kHandleMax),
-                      .ordinal = ordinal,
-                      .kind = known(what >> 16 & 0xff, ring::kLastCallKind),
-                      .is_synchronous = (what >> 40 & ring::kIsSynchronous) != 0,
-                      .withdrawn = (what >> 40 & ring::kWithdrawn) != 0,
-                      .called = times_.at(called),
-                      .completed = time_since(called, completed, n)};
+                      .group = static_cast<uint32_t>(words->what & kHandleMax),
+                      .ordinal = words->ordinal,
+                      .kind = known(words->what >> 16 & 0xff, ring::kLastCallKind),
+                      .is_synchronous = (words->what >> 40 & ring::kIsSynchronous) != 0,
+                      .withdrawn = (words->what >> 40 & ring::kWithdrawn) != 0,
+                      .called = times_.at(words->called),
+                      .completed = time_since(words->called, words->completed, n)};
   }
 
   template <typename Enum>

@@ -25,9 +25,21 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(MUSTER_MODELLED)  // By tests that try every order of memory that C++ allows.
+#include MUSTER_MODELLED
+#endif
+
 namespace muster::ring {
 
+#if defined(MUSTER_MODELLED)
+using model::release_fence;
+using model::Word;
+#else
 using Word = std::atomic<uint64_t>;
+inline void release_fence() {
+  std::atomic_thread_fence(std::memory_order_release);
+}
+#endif
 static_assert(sizeof(Word) == 8 && Word::is_always_lock_free);
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr auto kAcquire = std::memory_order_acquire;

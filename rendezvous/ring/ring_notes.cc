@@ -64,7 +64,7 @@ int32_t RingWriter::open_group(const GroupFacts& facts) {
   }
   const auto index = static_cast<size_t>(handle) % kGroups;
   Group& group = ring_->groups[index];
-  std::atomic_thread_fence(kRelease);  // Readers of what follows see the new generation.
+  release_fence();  // Readers of what follows see the new generation.
   put_facts(group, facts, ticks(tsc_));
   group.state.store(state_word(static_cast<uint64_t>(handle) / kGroups, GroupState::forming),
                     kRelease);
@@ -165,7 +165,7 @@ void RingWriter::enter_section(std::string_view name) {
   const uint64_t depth = notes.depth.load(kRelaxed);
   if (depth < kSections) {
     notes.section_ticks[depth].store(0, kRelaxed);
-    std::atomic_thread_fence(kRelease);
+    release_fence();
     put_text(notes.sections[depth], name);
     notes.section_ticks[depth].store(ticks(tsc_), kRelease);
   }
@@ -206,7 +206,7 @@ void put_report(ring::Report& report, const FailureRecord& record) {
 
 void take_back_report(ring::Report& report) {
   report.time_ns.store(0, ring::kRelaxed);
-  std::atomic_thread_fence(ring::kRelease);
+  ring::release_fence();
 }
 
 void put_departure(ring::DepartureNote& note, const Departure& departure) {
@@ -223,7 +223,7 @@ void put_departure(ring::DepartureNote& note, const Departure& departure) {
 
 void take_back_departure(ring::DepartureNote& note) {
   note.time_ns.store(0, ring::kRelaxed);
-  std::atomic_thread_fence(ring::kRelease);
+  ring::release_fence();
 }
 
 }  // namespace muster

@@ -61,8 +61,8 @@ void clear_tables(Ring& ring) {
 void begin_generation(Ring& ring) {
   const uint64_t generation = ring.head.generation.load(kRelaxed);
   ring.head.generation.store(generation + 1, kRelaxed);
-  std::atomic_thread_fence(kRelease);  // Readers of what follows see the new generation.
-  if (generation == 0) return;         // A new ring is zero; clearing it would allocate all pages.
+  release_fence();              // Readers of what follows see the new generation.
+  if (generation == 0) return;  // A new ring is zero; clearing it would allocate all pages.
   clear_tables(ring);
   for (Word* const word : {&ring.head.next_record, &ring.head.dropped, &ring.head.without_group,
                            &ring.head.looked_ticks})

@@ -112,7 +112,7 @@ Pending RingWriter::called(int32_t group, uint64_t ordinal, const Call& call, co
 void RingWriter::keep_hash(Group& group, uint64_t ordinal, uint64_t hash) {
   const size_t at = ordinal / kHashEvery % kHashes;
   group.hash_ordinal[at].store(0, kRelaxed);
-  std::atomic_thread_fence(kRelease);
+  release_fence();
   group.hash[at].store(hash, kRelaxed);
   group.hash_ordinal[at].store(ordinal, kRelease);
 }
@@ -239,7 +239,7 @@ uint64_t RingWriter::write_record(Group& group, const Pending& pending, const Ca
   }
   // A reader that sees one of the words below then sees the odd sequence (Boehm, "Can seqlocks get
   // along with programming language memory models?", 2012).
-  std::atomic_thread_fence(kRelease);
+  release_fence();
   record.what.store(what_of(pending.group, call, site_index), kRelaxed);
   record.peer.store(peer_of(call, tag), kRelaxed);
   record.ordinal.store(pending.ordinal, kRelaxed);
@@ -258,15 +258,17 @@ Record* RingWriter::record_of(const Pending& pending) const {
   return record.sequence.load(kRelaxed) == 2 * pending.record + 2 ? &record : nullptr;
 }
 
-// Locks the slot again, since a flag has no lap that names its record. `completed`: 0 if it is not.
+// Locks the slot again, since a flag has no lap that names its record, although the sequence is the
+// same afterwards: a reader that finds the same flags before and after has read one state, and one
+// that finds the flag finds the end. `completed`: 0 if it is not.
 void RingWriter::flag_record(const Pending& pending, uint64_t flag, uint64_t completed) {
   Record* const record = record_of(pending);
   uint64_t whole = 2 * pending.record + 2;
   if (record == nullptr || !record->sequence.compare_exchange_strong(whole, whole - 1, kAcquire))
     return;
-  std::atomic_thread_fence(kRelease);
-  record->what.store(record->what.load(kRelaxed) | flag << 40, kRelaxed);
+  release_fence();
   if (completed != 0) record->completed.store(lap_and_ticks(pending, completed), kRelaxed);
+  record->what.store(record->what.load(kRelaxed) | flag << 40, kRelease);
   record->sequence.store(2 * pending.record + 2, kRelease);
 }
 
