@@ -24,7 +24,6 @@ import types
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 PROTOCOL = 5  # Writes large buffers without a copy (PEP 574).
-EXTRA = "pip install 'muster-launch[cloudpickle]'"
 # Set in `sys` while a worker reads the call, which may import the module that calls launch().
 IS_PREPARING = "_MUSTER_IS_PREPARING"
 
@@ -151,7 +150,7 @@ def read_call(file: Any, preparation: Preparation) -> Any:
     except (AttributeError, ImportError) as error:
         if preparation.pickler != "pickle":
             raise
-        raise TypeError(f"a worker does not find what was sent to it: {error}; put it into a module, or {EXTRA}") from None
+        raise TypeError(f"a worker does not find what was sent to it: {error}; put it into a module, or pip install cloudpickle") from None
     finally:
         delattr(sys, IS_PREPARING)
     if preparation.main is None:

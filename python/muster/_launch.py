@@ -22,7 +22,6 @@ import types
 from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from muster import _function
-from muster._function import EXTRA
 from muster._handlers import Handlers
 from muster._native import find
 
@@ -83,7 +82,7 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
     """
     if hasattr(sys, _function.IS_PREPARING):
         raise RuntimeError("muster.launch() was reached while a worker imported the module that calls it: "
-                           f'put the call below `if __name__ == "__main__":`, or into a function; for scripts also {EXTRA}')
+                           'put the call below `if __name__ == "__main__":`, or into a function; for scripts also pip install cloudpickle')
     if gather not in ("node", "all"):
         raise ValueError(f'gather is "node" or "all", not {gather!r}')
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
@@ -194,7 +193,7 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
     except Exception as error:
         if handlers.has_raised(error):
             raise
-        remedy = "" if has_cloudpickle else f"; define it at the top level of a module, or {EXTRA}"
+        remedy = "" if has_cloudpickle else "; define it at the top level of a module, or pip install cloudpickle"
         raise TypeError(f"cannot send {fn!r} and its arguments to the workers: {error}{remedy}") from None
     main = None
     if not has_cloudpickle and (b"__main__" in call or b"__mp_main__" in call):
@@ -217,8 +216,8 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
     name = getattr(spec, "name", None)
     path = getattr(main, "__file__", None)
     if hasattr(sys, "ps1") or (name or "").endswith("__main__") or not (name or path):
-        raise TypeError(f"cannot send {fn!r} to the workers: it was defined at a prompt or in a __main__.py; {EXTRA}, or put it "
-                        "into a module") from None
+        raise TypeError(f"cannot send {fn!r} to the workers: it was defined at a prompt or in a __main__.py; pip install cloudpickle, or "
+                        "put it into a module") from None
     sys.modules.setdefault("__mp_main__", main)  # Its name in the workers, and here after `import multiprocessing`.
     data: Dict[str, Any] = {"sys_argv": sys.argv, "dir": os.getcwd()}
     return {**data, "init_main_from_name": name} if name else {**data, "init_main_from_path": os.path.abspath(str(path))}

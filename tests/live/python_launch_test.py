@@ -382,7 +382,7 @@ class Failures(Launch):
             try: muster.launch(f)
             except TypeError as error: print(error)
             """)]))
-        self.assertRegex(out, r"was defined at a prompt or in a __main__.py; pip install 'muster-launch\[cloudpickle\]', or put it into a module\n$")
+        self.assertRegex(out, r"was defined at a prompt or in a __main__.py; pip install cloudpickle, or put it into a module\n$")
         self.assertEqual(self.files(), [])
 
     def test_an_unknown_flag_raises_launch_error(self):
