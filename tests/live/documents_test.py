@@ -37,7 +37,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
 # Flags of CMake, pkg-config, Slurm and the simulator, and one that is shortened.
 OTHERS_FLAGS = {"--bind-to", "--distribution", "--gpus-per-node", "--gpus-per-task", "--het-group", "--hostfile",
                 "--build", "--install", "--prefix", "--preset", "--cflags", "--libs", "--nodes", "--ntasks-per-node", "--machine",
-                "--seed", "--trace", "--nproc"}
+                "--seed", "--trace", "--nproc", "--no-index", "--find-links", "--strip-components"}
 
 
 class Block:

@@ -1,6 +1,6 @@
 """The published files, as users get them: the wheel in fresh environments and in fresh roots of Debian, the package for
 Debian, the tarball. They are in $MUSTER_DIST; $MUSTER_WHEEL_TOOLS is a virtual environment with pipx, uv and auditwheel;
-$MUSTER_ROOTS has a root for each release (./dev test makes all three)."""
+$MUSTER_ROOTS has a root for each release, $MUSTER_SYSROOT the libraries that the files contain (./dev test makes all)."""
 import glob
 import hashlib
 import json
@@ -24,6 +24,8 @@ LIMIT_S = 180
 SIZE_MAX = 6_000_000
 GLIBC = (2, 28)  # RHEL 8's.
 MACHINE = os.uname().machine
+SOURCES = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+SYSROOT = os.environ.get("MUSTER_SYSROOT", "")
 IMPORT_MS = 3
 # Prints a worker's variables and its Python.
 TRAIN = """\
@@ -43,6 +45,13 @@ with dist.init() as world:
     names = dist.all_gather_object(f"rank {dist.rank()}")
     wait_for_go()
     print(sum[999], names)
+"""
+VALIDATE = """\
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+with open(sys.argv[1]) as bill: error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.read())
+sys.exit(error and str(error.data)[:500])
 """
 LAUNCH = """\
 import os, muster
@@ -196,6 +205,12 @@ class TheWheel(Published):
             for program in ("muster", "musterctl"):
                 self.assertEqual(len([name for name in names if name.endswith(f".data/scripts/{program}")]), 1, names)
             self.assertEqual([name for name in names if ".so" in name], ["muster/lib/libmuster.so.0"])
+
+    def test_its_remedies_name_packages_that_every_index_has(self):
+        """An index may not have muster-launch, or have a stranger's."""
+        with zipfile.ZipFile(wheel()) as archive:
+            product = b"".join(archive.read(name) for name in archive.namelist() if name.endswith((".py", "/muster", "/musterctl")))
+        self.assertEqual(set(re.findall(rb"(?<!`)pip3? install '?([^,;)\"'\n\0]+)", product)), {b"cloudpickle", b"py-spy", b"-U torch"})
 
 
 class Binaries(Published):
@@ -361,6 +376,59 @@ class Roots(Published):
         self.check_world(done.stdout, "/usr")
 
 
+class Release(Published):
+    """What cmake/release.py makes and refuses."""
+
+    def test_the_bill_lists_what_is_compiled_in(self):
+        [path] = glob.glob(f"{DIST}/*.cdx.json")
+        self.succeed(f"{TOOLS}/python", "-c", VALIDATE, path)
+        with open(path, encoding="utf-8") as f:
+            bill = json.load(f)
+        zig = bill["components"].pop()
+        self.assertEqual([part["name"] for part in zig["components"]],
+                         ["clang", "libcxx", "libcxxabi", "libunwind", "compiler_rt", "glibc-start-files"])
+        self.assertEqual({each["name"] for each in bill["components"]}, set(os.listdir(f"{SYSROOT}/usr/share/doc")))
+        with open(f"{SYSROOT}/usr/include/mbedtls/version.h", encoding="utf-8") as f:
+            mbedtls = re.search(r'MBEDTLS_VERSION_STRING +"(.+)"', f.read())[1]
+        self.assertEqual({each["version"].split("-")[0] for each in bill["components"] if "mbedtls" in each["name"]}, {mbedtls})
+        muster = bill["metadata"]["component"]
+        commit = re.sub("([0-9a-f]{12})[0-9a-f]*", r"\1", muster["pedigree"]["commits"][0]["uid"])
+        self.assertEqual(self.succeed(os.environ["MUSTER_PUBLISHED"], "--version"), f"muster {muster['version']} ({commit})\n")
+        self.assertEqual([name for name in os.listdir(DIST) if muster["version"] not in name], ["SHA256SUMS"])
+
+    def test_a_package_that_the_bill_would_lack_is_refused(self):
+        os.symlink(f"{SYSROOT}/usr", f"{self.folder}/usr")
+        with open(f"{SYSROOT}/manifest", encoding="utf-8") as f:
+            self.write("manifest", "".join(line for line in f if not line.startswith("libexpected-dev ")))
+        env = clean_environment(MUSTER_SYSROOT=self.folder, MUSTER_ZIG=os.environ["MUSTER_ZIG"])
+        done = run(sys.executable, f"{SOURCES}/cmake/release.py", "bill", self.folder, env=env, cwd=SOURCES)
+        self.assertEqual((done.returncode, done.stderr), (1, f"release.py: {self.folder} has packages that its manifest does not list: "
+                                                             "libexpected-dev\n"))
+
+    def test_only_a_committed_tree_with_its_own_tag_is_released(self):
+        def git(*words):
+            self.succeed("git", "-c", "user.name=a", "-c", "user.email=a@b", *words, cwd=self.folder)
+
+        def refused():
+            done = run(sys.executable, f"{SOURCES}/cmake/release.py", "check", cwd=self.folder)
+            self.assertEqual(done.returncode, 1 if done.stderr else 0)
+            return done.stderr
+
+        self.write("CMakeLists.txt", "project(muster VERSION 1.2.3 LANGUAGES CXX)\n")
+        for words in ("init -q", "add .", "commit -q -m one"):
+            git(*words.split())
+        self.assertEqual(refused(), "")
+        git("tag", "v1.2.4")
+        self.assertEqual(refused(), "./dev release: HEAD has the tag v1.2.4, but the version in CMakeLists.txt is 1.2.3; change one of them\n")
+        git("tag", "-d", "v1.2.4")
+        git("tag", "v1.2.3")
+        self.assertEqual(refused(), "")
+        git("commit", "-q", "--allow-empty", "-m", "two")
+        self.assertEqual(refused(), "./dev release: v1.2.3 is the tag of another commit; raise the version in CMakeLists.txt\n")
+        self.write("new.py", "")
+        self.assertEqual(refused(), "./dev release: the tree is not what is committed: 1 changed or new files, first new.py; commit them\n")
+
+
 class TheOthers(Published):
     def test_the_tarball_may_lie_anywhere(self):
         [tarball] = glob.glob(f"{DIST}/muster-*-linux-{MACHINE}.tar.gz")
@@ -375,14 +443,14 @@ class TheOthers(Published):
             sums = dict(reversed(line.split()) for line in f)
         self.assertEqual(sorted(sums), sorted(name for name in os.listdir(DIST) if name != "SHA256SUMS"))
         machines = len(glob.glob(f"{DIST}/*.whl"))
-        self.assertEqual(len(sums), 1 + 3 * machines, "the source distribution; by machine a wheel, a .deb and a tarball")
+        self.assertEqual(len(sums), 2 + 3 * machines, "the sources and the bill of materials; by machine a wheel, a .deb and a tarball")
         for name, expected in sums.items():
             with open(f"{DIST}/{name}", "rb") as f:
                 self.assertEqual(hashlib.sha256(f.read()).hexdigest(), expected, name)
 
 
 if __name__ == "__main__":
-    missing = [name for name in ("MUSTER_DIST", "MUSTER_WHEEL_TOOLS", "MUSTER_ROOTS") if not os.environ.get(name)]
+    missing = [name for name in ("MUSTER_DIST", "MUSTER_SYSROOT", "MUSTER_WHEEL_TOOLS", "MUSTER_ROOTS") if not os.environ.get(name)]
     if missing:
         print(f"SKIPPED: {', '.join(missing)} not set (./dev test sets them)", file=sys.stderr)
         sys.exit(SKIPPED)
