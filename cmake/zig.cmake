@@ -13,8 +13,9 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${MUSTER_SYSROOT}/usr/include)
 # Stripped by the compiler, since strip knows only the machine that it runs on. zig compiles its libc++ once for each set of flags
-# like these, so CMake's own tests get them too. The packages do not name folders of this machine.
-set(CMAKE_CXX_FLAGS_INIT "-O2 -s -fmacro-prefix-map=${MUSTER_SYSROOT}/=/")
+# like these, so CMake's own tests get them too. The packages do not name folders of this machine, nor relative ones, which ccache
+# gives the compiler: they have the same bytes without it.
+set(CMAKE_CXX_FLAGS_INIT "-O2 -s -fmacro-prefix-map=${MUSTER_SYSROOT}/=/ -fmacro-prefix-map=../../=")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT -Wl,--as-needed)
 set(CMAKE_MODULE_LINKER_FLAGS_INIT -Wl,--as-needed)
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,--as-needed -pie")
