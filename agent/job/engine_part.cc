@@ -24,6 +24,7 @@ EnginePart::EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSp
       witness_(std::move(witness)),
       witness_fd_(io),
       held_stop_(io),
+      machine_([this](int signal) { return was_sent(signal); }),
       drive_(io, machine_, [this](const EngineSignals::Effect& effect) { perform(effect); }) {}
 
 bool EnginePart::is_of_engine(Sender sender) const {
@@ -48,6 +49,12 @@ void EnginePart::listen() {
                            }
                            listen();
                          });
+}
+
+bool EnginePart::was_sent(int signal) {
+  if (!witness_->was_sent(signal)) return false;
+  witnessed_[signal] = std::chrono::steady_clock::now();
+  return true;
 }
 
 void EnginePart::on_own_signal(const signalfd_siginfo& info) {

@@ -58,6 +58,7 @@ class EnginePart {
 
  private:
   bool is_of_engine(Sender sender) const;
+  bool was_sent(int signal);
   void perform(const EngineSignals::Effect& effect);
   void stop(const EngineSignals::Stop& stop);
   void warn(const EngineSignals::Warn& warning);

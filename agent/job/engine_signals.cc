@@ -70,7 +70,7 @@ void EngineSignals::on(Instant now, const TimeIsShort& event) {
 
 void EngineSignals::on(Instant now, const Tick&) {
   for (auto& [number, signal] : signals_) {
-    if (now >= signal.decide_at) decide(now, number, false);
+    if (now >= signal.decide_at) decide(now, number, was_sent_ && was_sent_(number));
   }
 }
 

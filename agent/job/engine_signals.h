@@ -11,7 +11,9 @@
 // A pure machine; EnginePart performs its effects.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -77,6 +79,11 @@ class EngineSignals {
   };
   using Effect = std::variant<Stop, Warn, Tell>;
 
+  // `was_sent`: returns true if the witness was sent a signal that it has not seen yet, because a
+  // busy machine has not let it run. Null: it never was.
+  explicit EngineSignals(std::function<bool(int signal)> was_sent = {})
+      : was_sent_(std::move(was_sent)) {}
+
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
 
@@ -103,6 +110,7 @@ class EngineSignals {
   void decide(Instant now, int number, bool told);
   void tell_others(Instant now, int number);
 
+  const std::function<bool(int signal)> was_sent_;
   int node_rank_ = 0;
   int nodes_ = 1;
   bool stopped_ = false;                // The only Stop was emitted.

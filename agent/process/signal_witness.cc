@@ -86,6 +86,11 @@ SignalWitness::~SignalWitness() {
   waitpid(pid_, nullptr, __WALL);
 }
 
+bool SignalWitness::was_sent(int signal) const {
+  const std::string status = read_process_file(pid_, "status", kStatusBytesMax);
+  return pid_ > 0 && has_signal(signal_mask(status, "\nShdPnd:"), signal);
+}
+
 std::optional<SignalWitness::Seen> SignalWitness::next() {
   Seen seen;
   const ssize_t n = read(seen_.get(), &seen, sizeof seen);

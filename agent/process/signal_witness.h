@@ -50,6 +50,8 @@ class SignalWitness {
   pid_t pid() const { return pid_; }
   int fd() const { return seen_.get(); }  // Readable when next() has a signal; -1: no process.
   std::optional<Seen> next();             // Never waits.
+  // True if the process was sent the signal and has not run since.
+  bool was_sent(int signal) const;
 
  private:
   UniqueFd seen_;

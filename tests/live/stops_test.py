@@ -258,6 +258,16 @@ class Once(Base):
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
+    def test_a_witness_that_cannot_run_counts_once_the_signal_was_sent(self):
+        """Stopped, it stands for one that a busy machine does not let run."""
+        job = self.saves()
+        [witness] = [p for p in self.everything(job) if is_witness(p)]
+        os.kill(witness, signal.SIGSTOP)
+        wait_for(lambda: processes()[witness][1] == "T", "the witness stands still")
+        self.tell_everything(job)
+        self.assertEqual(job.wait(), 143)
+        self.check_saved("SIGTERM")
+
     def test_a_rank_gets_no_second_signal_at_two_thirds_of_the_grace(self):
         until = self.path("until")
         job = self.start("sh", "-c", "exec SAVER", env={"UNTIL": until}, flags=("--shutdown-timeout", 4))

@@ -62,6 +62,16 @@ TEST(EngineSignals, AStopThatTheWitnessGotTooIsNotPassedOn) {
   EXPECT_EQ(other.hear(kStop), "stop 15 told");
 }
 
+TEST(EngineSignals, AStopThatTheWitnessHasNotSeenYetIsNotPassedOn) {
+  EngineSignals machine([](int signal) { return signal == SIGTERM; });
+  std::vector<EngineSignals::Effect> effects;
+  machine.step(Instant(seconds(100)), kStop, effects);
+  EXPECT_TRUE(effects.empty());
+  machine.step(machine.next_deadline(), EngineSignals::Tick{}, effects);
+  ASSERT_EQ(effects.size(), 1U);
+  EXPECT_EQ(std::get<EngineSignals::Stop>(effects[0]), (EngineSignals::Stop{SIGTERM, true}));
+}
+
 TEST(EngineSignals, AStopThatOnlyTheFrontGotIsPassedOn) {
   Node node(0, 1);
   node.hear(EngineSignals::WitnessGot{SIGUSR1});
