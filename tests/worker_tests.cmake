@@ -45,7 +45,7 @@ endforeach()
 target_compile_definitions(worker_cpu_tests PRIVATE MUSTER_PLUG_INS="${CMAKE_CURRENT_BINARY_DIR}")
 muster_test(worker_watch_tests unit
   SOURCES
-    unit/worker_lib/watch/process_life_test.cc unit/worker_lib/watch/stop_signal_test.cc
+    unit/worker_lib/watch/lifeline_test.cc unit/worker_lib/watch/process_life_test.cc unit/worker_lib/watch/stop_signal_test.cc
     unit/worker_lib/watch/watch_board_test.cc unit/worker_lib/watch/watch_loop_test.cc
     unit/worker_lib/watch/watch_stop_test.cc unit/worker_lib/watch/watch_test.cc
     unit/worker_lib/watch/watch_tree_test.cc unit/worker_lib/watch/watch_wire_test.cc

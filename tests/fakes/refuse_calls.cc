@@ -23,6 +23,8 @@ sock_filter load(size_t offset) {
   return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset));
 }
 
+constexpr unsigned kFutexWaitv = 449;  // Debian 11's headers lack its name.
+
 size_t argument(size_t index) {  // Its low half, on a little-endian machine.
   return offsetof(seccomp_data, args) + 8 * index;
 }
@@ -50,6 +52,7 @@ int main(int argc, char** argv) {
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, P_PIDFD, 0, 1),
       answer(SECCOMP_RET_ERRNO | EINVAL),
       answer(SECCOMP_RET_ALLOW),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kFutexWaitv, 6, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 5, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_send_signal, 4, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 3, 0),

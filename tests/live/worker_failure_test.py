@@ -148,6 +148,27 @@ class Deaths(FailureTest):
                 self.assertEqual([p.wait(LIMIT_S) for p in ranks],
                                  [-signal.SIGKILL if rank == victim else ON_ERROR for rank in range(3)])
 
+    def test_a_death_is_known_before_the_kernel_has_freed_the_memory(self):
+        """In less than half of the time that the end takes. On a busy machine a rank may have to wait for a processor as long."""
+        for victim in (0, 1):
+            tries = []
+            while len(tries) < 8 and not any(told < reaped / 2 for told, reaped in tries):
+                if self.exists("log"):
+                    os.unlink(self.path("log"))
+                port = free_port()
+                ranks = [self.by_hand(rank, 3, port, "reduce", 1000, HELD_MIB="1024" if rank == victim else "0")
+                         for rank in range(3)]
+                self.wait_events(3, "runs")
+                since = self.kill(victim)
+                ranks[victim].wait(LIMIT_S)
+                reaped = (time.monotonic_ns() - since) / 1e6
+                told = self.assert_told(since, {0, 1, 2} - {victim}, "peer_failed", [victim], f"rank {victim} (", ") died")
+                for rank in ranks:
+                    rank.wait(LIMIT_S)
+                tries.append((told, reaped))
+            say(f"1 GiB, rank {victim} killed: " + ", ".join(f"all know after {t:.1f} ms, it is over after {r:.1f} ms" for t, r in tries))
+            self.assertTrue(any(told < reaped / 2 for told, reaped in tries), tries)
+
     def test_a_monitored_barrier_names_rank_0_though_its_store_dies_with_it(self):
         port = free_port()
         for rank in range(3):
@@ -156,9 +177,9 @@ class Deaths(FailureTest):
         since = self.kill(0)
         self.assert_told(since, {2}, "peer_failed", [0], "monitored_barrier ", "rank 0 (", ") died")
 
-    def by_hand(self, rank, world, port, *mode):
+    def by_hand(self, rank, world, port, *mode, **env):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world),
-                   MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **env)
         process = subprocess.Popen([RANKS, self.folder.name, *map(str, mode)], env=env, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)

@@ -1,6 +1,8 @@
 #include "worker_lib/watch/process_life.h"
 
 #include <array>
+#include <csignal>
+#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,7 +63,17 @@ ProcessState state_of(const ProcessLife& life) {
 bool is_exiting(int pid) {
   constexpr uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h.
   const std::vector<std::string> fields = stat_fields(pid);
-  return fields.size() > 6 && (whole_number<uint64_t>(fields[6]).value_or(0) & kExiting) != 0;
+  if (fields.size() > 6 && (whole_number<uint64_t>(fields[6]).value_or(0) & kExiting) != 0)
+    return true;
+  // Its main thread may have to run yet, to see that another one has ended the process.
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("SigPnd:") && !line.starts_with("ShdPnd:")) continue;
+    const auto pending =
+        whole_number<uint64_t>(std::string_view(line).substr(line.find_last_of(" \t") + 1), 16);
+    if (((pending.value_or(0) >> (SIGKILL - 1)) & 1) != 0) return true;
+  }
+  return false;
 }
 
 std::string node_identity() {

@@ -36,7 +36,15 @@ WatchLoop::WatchLoop(Options options, GuardedFd epoll, GuardedFd wake)
     : options_(std::move(options)),
       tree_(options_.world, options_.port, to_instant(options_.deadline)),
       epoll_(std::move(epoll)),
-      wake_(std::move(wake)) {}
+      wake_(std::move(wake)),
+      lifeline_(options_.unix_listener.is_open() ? Lifeline::make() : std::nullopt) {
+  if (!lifeline_) return;
+  lifelines_.emplace([this](LinkId id) {
+    const std::lock_guard lock(mutex_);
+    cut_.push_back(id);
+    this->wake();
+  });
+}
 
 Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
   GuardedFd epoll{UniqueFd(::epoll_create1(EPOLL_CLOEXEC))};
@@ -130,9 +138,12 @@ uint64_t WatchLoop::post(WatchTree::Event event) {
 void WatchLoop::run() {
   pthread_setname_np(pthread_self(), "muster-watch");
   if (options_.is_over) next_look_ = instant_after(steady_now(), kEndedLook);
+  if (lifeline_) lifeline_->hold();
   while (!quit_)
     wait_once();
+  lifelines_.reset();
   links_.clear();
+  if (lifeline_) lifeline_->release();
 }
 
 void WatchLoop::wait_once() {
@@ -216,14 +227,18 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
 void WatchLoop::take_posted() {
   drain_event(wake_.fd());
   std::vector<WatchTree::Event> posted;
+  std::vector<LinkId> cut;
   {
     const std::lock_guard lock(mutex_);
     posted.swap(posted_);
+    cut.swap(cut_);
     in_hand_ = posted.size();
     quit_ = quit_wanted_;
   }
   for (const WatchTree::Event& event : posted)
     step(event);
+  for (const LinkId id : cut)
+    on_cut(id);
   {
     const std::lock_guard lock(mutex_);
     done_ += std::exchange(in_hand_, 0);
@@ -269,6 +284,7 @@ void WatchLoop::perform(const WatchTree::Effect& effect) {
     }
     void operator()(const Failed& e) const { self.settle(tl::unexpected(e.failure)); }
     void operator()(const Parted&) const {
+      self.lifelines_.reset();
       self.links_.clear();
       self.retries_.clear();
       self.endings_.clear();

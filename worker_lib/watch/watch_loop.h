@@ -16,6 +16,7 @@
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/lifeline.h"
 #include "worker_lib/watch/watch.h"
 #include "worker_lib/watch/watch_sockets.h"
 #include "worker_lib/watch/watch_tree.h"
@@ -87,6 +88,8 @@ class WatchLoop {
     bool is_challenged = false;  // The listener's Challenge came.
     LinkTerms terms;
     bool wants_to_write = false;
+    int lends = -1;     // This process's lifeline, to be sent along with what is sent next.
+    UniqueFd borrowed;  // The peer's.
     watch::Decoder input;
     std::string output;
     Instant until = kNever;  // Deadline until linked.
@@ -143,13 +146,16 @@ class WatchLoop {
   void drop(LinkId id);
   void abandon(LinkId id, watch::Silence silence);
   uint16_t port_of(int rank, uint16_t port) const;
-  void end_of(LinkId id);
+  void on_cut(LinkId id);
+  void end_of(LinkId id, Duration patience);
   void conclude_ending(LinkId id, bool lives);
   void expire_links(Instant now);
 
   Options options_;
   WatchTree tree_;
   watch::GuardedFd epoll_, wake_;
+  std::optional<Lifeline> lifeline_;        // Held by the loop's thread.
+  std::optional<LifelineWatch> lifelines_;  // Those of the ranks of this node, by link.
   std::map<LinkId, Link> links_;
   std::map<LinkId, Ending> endings_;
   std::map<int, Retry> retries_;   // Indexed by rank.
@@ -164,7 +170,8 @@ class WatchLoop {
   std::mutex mutex_;  // Guards what follows.
   std::condition_variable changed_;
   std::vector<WatchTree::Event> posted_;
-  uint64_t in_hand_ = 0;  // Taken from posted_, in progress.
+  std::vector<LinkId> cut_;  // Links to processes that may be dying.
+  uint64_t in_hand_ = 0;     // Taken from posted_, in progress.
   uint64_t done_ = 0;
   bool quit_wanted_ = false;
   bool parted_ = false;

@@ -28,6 +28,8 @@ constexpr Duration kDialAgain = std::chrono::milliseconds(10);
 // Limit for a peer that dialled us to authenticate.
 constexpr Duration kGreetingMax = std::chrono::seconds(5);
 constexpr Duration kReapMax = std::chrono::milliseconds(50);
+// The same for one that is known to be dying: what it takes without memory to be freed.
+constexpr Duration kDyingMax = std::chrono::milliseconds(1);
 constexpr size_t kStrangersMax = 4096;
 // Pause in accepting after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
@@ -134,14 +136,24 @@ LinkId WatchLoop::add(Link link) {
 // Reports the end of a link. The kernel closes a process's sockets before its parent can reap it; a
 // death is reported only once it can (or after kReapMax): else ranks that end because of it might
 // be reaped first and get the blame. The process of a rank that leaves in order may live on.
-void WatchLoop::end_of(LinkId id) {
+void WatchLoop::end_of(LinkId id, Duration patience) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
   int pid = 0;
   GuardedFd process = may_be_death ? watch_process(links_.at(id).socket, pid) : GuardedFd();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
   CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
-  endings_[id] = {std::move(process), pid, steady_now() + kReapMax};
+  endings_[id] = {std::move(process), pid, steady_now() + patience};
+}
+
+// A thread of the peer that lives as long as the process has ended. What the peer has sent before
+// counts first.
+void WatchLoop::on_cut(LinkId id) {
+  read(id);
+  const auto link = links_.find(id);
+  if (link == links_.end() || link->second.stage != Stage::linked) return;
+  if (const int pid = peer_of(link->second.socket); pid > 0 && is_exiting(pid))
+    end_of(id, kDyingMax);
 }
 
 void WatchLoop::conclude_ending(LinkId id, bool lives) {
@@ -154,6 +166,7 @@ void WatchLoop::drop(LinkId id) {
   if (found == links_.end()) return;
   const Link& link = found->second;
   if (link.stage != Stage::linked && !link.dialled) --strangers_;
+  if (lifelines_ && link.over_unix && link.stage == Stage::linked) lifelines_->remove(id);
   links_.erase(found);
 }
 
@@ -218,14 +231,14 @@ void WatchLoop::read(LinkId id) {
     const auto found = links_.find(id);
     if (found == links_.end()) return;
     Link& link = found->second;
-    const ssize_t n = ::recv(link.socket.fd(), bytes.data(), bytes.size(), 0);
+    const ssize_t n = receive_some(link.socket, bytes, link.borrowed);
     if (n > 0) {
       link.input.feed({bytes.data(), static_cast<size_t>(n)});
       take_messages(id);
       continue;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (link.stage == Stage::linked) return end_of(id);
+    if (link.stage == Stage::linked) return end_of(id, kReapMax);
     if (!link.is_challenged) return abandon(id, Silence::refused);
     // The peer lives, but its greeting timed out: perhaps this process was stopped.
     retries_[link.rank] = {{link.rank, link.port, link.until}, steady_now() + kDialAgain};
@@ -276,6 +289,7 @@ bool WatchLoop::take(LinkId id, const Challenge& challenge) {
   const bool is_due = link.dialled && !std::exchange(link.is_challenged, true);
   if (!is_due || !same_mac(challenge.proof, listener_proof(secret, link.terms))) return false;
   send(link, Proof{dialler_proof(secret, link.terms)});
+  if (link.over_unix && lifeline_) link.lends = lifeline_->fd();
   flush(id, link);
   return true;
 }
@@ -298,6 +312,7 @@ bool WatchLoop::take(LinkId id, const Proof& proof) {
   }
   --strangers_;
   send(link, Admitted{});
+  if (link.over_unix && lifeline_) link.lends = lifeline_->fd();
   admit(id);
   return true;
 }
@@ -308,6 +323,10 @@ void WatchLoop::admit(LinkId id) {
   link.until = kNever;
   link.input.trust();
   flush(id, link);
+  if (std::optional<Lifeline> line;
+      lifelines_ && link.borrowed && (line = Lifeline::open(link.borrowed)))
+    lifelines_->add(id, std::move(*line));
+  link.borrowed.reset();
   step(Linked{id, link.rank});
 }
 
@@ -326,7 +345,7 @@ void WatchLoop::send(Link& link, const Message& message) {
 
 // Ignores errors: reading meets them, too.
 void WatchLoop::flush(LinkId id, Link& link) {
-  const int error = send_some(link.socket, link.output);
+  const int error = send_some(link.socket, link.output, link.lends);
   if (error != 0 && error != EAGAIN) link.output.clear();
   const bool wants_to_write = !link.output.empty();
   if (wants_to_write == link.wants_to_write) return;

@@ -48,7 +48,8 @@ SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& s
   };
   std::array<char, 16384> bytes;
   for (;;) {
-    if (const int error = send_some(asked.socket, asked.output)) return after(error);
+    int lends = -1;
+    if (const int error = send_some(asked.socket, asked.output, lends)) return after(error);
     const ssize_t got = ::recv(asked.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return after(errno);

@@ -1,5 +1,6 @@
 #include "worker_lib/watch/watch_sockets.h"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -58,14 +59,16 @@ Outcome<GuardedFd> listen_tcp(const std::string& address, uint16_t& port) {
   return GuardedFd(std::move(listening->fd));
 }
 
-GuardedFd watch_process(const GuardedFd& unix_connection, int& pid) {
+int peer_of(const GuardedFd& unix_connection) {
   ucred who{};
   socklen_t size = sizeof who;
-  if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return {};
-  // 0: a process of another PID namespace.
-  if (who.pid <= 0 || who.pid == ::getpid()) return {};
-  pid = who.pid;
-  return GuardedFd(open_process_end(pid));
+  if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return 0;
+  return who.pid == ::getpid() ? 0 : who.pid;
+}
+
+GuardedFd watch_process(const GuardedFd& unix_connection, int& pid) {
+  pid = peer_of(unix_connection);
+  return pid > 0 ? GuardedFd(open_process_end(pid)) : GuardedFd();
 }
 
 Dialled dial_rank(const WatchKeys& keys, const Members& world, int rank, uint16_t port) {
@@ -81,14 +84,49 @@ void set_watch_options(int fd) {
   set_connection_options(fd, kSilence);
 }
 
-int send_some(const GuardedFd& socket, std::string& output) {
+int send_some(const GuardedFd& socket, std::string& output, int& lent) {
   while (!output.empty()) {
-    const ssize_t sent = ::send(socket.fd(), output.data(), output.size(), MSG_NOSIGNAL);
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    iovec bytes{output.data(), output.size()};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    if (lent >= 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof lent);
+      std::memcpy(CMSG_DATA(rights), &lent, sizeof lent);
+    }
+    const ssize_t sent = ::sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return errno;
+    lent = -1;
     output.erase(0, static_cast<size_t>(sent));
   }
   return 0;
+}
+
+// Two are too many: the kernel closes what does not fit.
+ssize_t receive_some(const GuardedFd& socket, std::span<char> into, UniqueFd& lent) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  iovec bytes{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t received = ::recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* const rights = received >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+      rights->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+    lent.reset(fd);
+  }
+  return received;
 }
 
 }  // namespace muster::worker::watch

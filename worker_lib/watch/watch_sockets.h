@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <sys/types.h>
 
 #include "worker_lib/failure.h"
 #include "worker_lib/fork_guard.h"
@@ -61,11 +64,17 @@ Dialled dial_rank(const WatchKeys& keys, const Members& world, int rank, uint16_
 // Sets the options of connections between nodes.
 void set_watch_options(int fd);
 
+// Returns the pid of the other process of a Unix connection; 0: of another PID namespace, or ours.
+int peer_of(const GuardedFd& unix_connection);
+
 // Returns a descriptor that becomes readable once the peer process of a Unix connection has ended
 // and its parent can reap it, and sets `pid`. Not open: it has ended already, or is unknown.
 GuardedFd watch_process(const GuardedFd& unix_connection, int& pid);
 
 // Sends what the kernel takes of `output`, and removes it. Returns 0 if all was sent, or an errno.
-int send_some(const GuardedFd& socket, std::string& output);
+// `lent`: a descriptor to be sent along on a Unix connection, then set to -1; -1: none.
+int send_some(const GuardedFd& socket, std::string& output, int& lent);
+// As recv(2); a descriptor that came along replaces `lent`.
+ssize_t receive_some(const GuardedFd& socket, std::span<char> into, UniqueFd& lent);
 
 }  // namespace muster::worker::watch

@@ -310,6 +310,8 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   folder = argv[1];
   note("pid", std::to_string(getpid()));
+  // Memory that the kernel has to free at the end.
+  const std::vector<char> held(std::stoul(environment("HELD_MIB", "0")) << 20, '\1');
   try {
     run(std::vector<std::string>(argv + 2, argv + argc));
   } catch (const muster::DistributedError& error) {
