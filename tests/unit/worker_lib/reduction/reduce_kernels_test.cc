@@ -143,6 +143,20 @@ TEST(ReduceKernels, AnyNumberOfInputsEqualsReductionByPairsInOrder) {
               static_cast<unsigned long long>(kSeed));
 }
 
+// Empty buffers may be null; the undefined-behaviour sanitizer checks the accesses.
+TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
+  std::byte there{7};
+  for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
+    const std::vector<const std::byte*> none(inputs, nullptr);
+    for (const DType dtype : {DType::uint8, DType::float16, DType::bfloat16, DType::float64}) {
+      reduce_buffers(dtype, ReduceOp::average, nullptr, none.data(), inputs, 0);
+      reduce_buffers(dtype, ReduceOp::max, &there, none.data(), inputs, 0);
+    }
+  }
+  EXPECT_EQ(there, std::byte{7});
+}
+
+#if defined(MUSTER_HAVE_X86_LOOPS)
 // All NaNs are equal here: which of two a sum keeps is unspecified (IEEE 754, 6.2.3).
 bool is_nan_at(DType dtype, const std::byte* at) {
   const auto as = [at]<typename T>(T value) {
@@ -177,20 +191,6 @@ size_t count_differences(DType dtype, const std::vector<std::byte>& a,
   return count;
 }
 
-// Empty buffers may be null; the undefined-behaviour sanitizer checks the accesses.
-TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
-  std::byte there{7};
-  for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
-    const std::vector<const std::byte*> none(inputs, nullptr);
-    for (const DType dtype : {DType::uint8, DType::float16, DType::bfloat16, DType::float64}) {
-      reduce_buffers(dtype, ReduceOp::average, nullptr, none.data(), inputs, 0);
-      reduce_buffers(dtype, ReduceOp::max, &there, none.data(), inputs, 0);
-    }
-  }
-  EXPECT_EQ(there, std::byte{7});
-}
-
-#if defined(MUSTER_HAVE_X86_LOOPS)
 TEST(ReduceKernels, UseTheInstructionSetsThatTheCompilersRuntimeSees) {
   const InstructionSets found = find_instruction_sets();
   EXPECT_EQ(found.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"));
