@@ -95,7 +95,7 @@ TEST(Segment, IsSealedAgainstChangesOfItsSize) {
 TEST(Segment, RefusesMemoryOfAnotherShape) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
   SegmentShape larger = kOddShape;
-  larger.extra_bytes = 50'000;
+  larger.extra_bytes = 1 << 20;  // More than a page, which may have 64 KiB.
   const auto wrong_size = Segment::open(made->fd(), larger);
   ASSERT_FALSE(wrong_size.has_value());
   EXPECT_EQ(wrong_size.error().code, ErrorCode::system);
