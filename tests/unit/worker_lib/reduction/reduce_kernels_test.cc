@@ -302,7 +302,7 @@ void compare_averages(size_t inputs, std::mt19937_64& random) {
 
 TEST(ReduceKernels, AveragesOfIntegersAreExact) {
   std::mt19937_64 random(815);
-  for (const size_t inputs : {1, 2, 3, 5, 7, 10, 49, 64, 127}) {
+  for (const size_t inputs : {1U, 2U, 3U, 5U, 7U, 10U, 49U, 64U, 127U}) {
     compare_averages<int8_t>(inputs, random);
     compare_averages<uint8_t>(inputs, random);
     compare_averages<int16_t>(inputs, random);
