@@ -260,6 +260,9 @@ class Binaries(Published):
                 self.assertEqual(folders[:3], [], "it names folders of the machine that built it")
                 self.assertNotIn(".symtab", self.succeed("readelf", "--section-headers", "--wide", path), "it is not stripped")
                 self.assertLessEqual(set(re.findall(r"NEEDED.*\[(\S+?)\.so", self.succeed("readelf", "--dynamic", path))), libraries)
+                segments = self.succeed("readelf", "--file-header", "--segments", "--wide", path)
+                page = 0x10000 if "AArch64" in segments else 0x1000  # The largest that a kernel may have.
+                self.assertGreaterEqual(min(int(apart, 16) for apart in re.findall(r"(?m)^ *LOAD .* (0x\w+)$", segments)), page)
                 versions = re.findall(r"Name: (\w+?)_([\d.]+)  Flags", self.succeed("readelf", "--version-info", path))
                 self.assertEqual({library for library, _ in versions}, {"GLIBC"})
                 self.assertLessEqual(max(tuple(map(int, version.split("."))) for _, version in versions), GLIBC)
@@ -298,35 +301,43 @@ class TheirOwnTools(Published):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "roots of Debian are entered by root")
-class Roots(Published):
-    """Fresh machines: a root of Debian with Python and nothing of ours, below a layer that is discarded."""
+class FreshMachine(Published):
+    """A root of Debian with Python and nothing of ours, below a layer that is discarded."""
+    machine = MACHINE
+    made_by = "test"
+    under = ()  # A command that runs commands for another machine.
 
-    def inside(self, release, script):
+    def inside(self, release, script, *folders):
+        """Runs it in the root, in which each of the folders lies below / by its name, as does dist."""
         lower = os.path.join(ROOTS, release)
         if not os.path.exists(os.path.join(lower, "complete")):
-            raise AssertionError(f"no root of Debian {release} in MUSTER_ROOTS={ROOTS!r}: ./dev test makes it")
-        top = os.path.join(self.folder, release)
-        os.mkdir(top)
+            raise AssertionError(f"no root of Debian {release} in MUSTER_ROOTS={ROOTS!r}: ./dev {self.made_by} makes it")
+        top = tempfile.mkdtemp(dir=self.folder)
         inner = textwrap.dedent("""\
             set -e
-            mount -t tmpfs tmpfs "$2"
-            mkdir "$2/upper" "$2/work" "$2/root"
-            mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
-            mkdir -p "$2/root/dist"
-            mount --bind "$3" "$2/root/dist"
-            mount -t proc proc "$2/root/proc"
-            mount --rbind /dev "$2/root/dev"
-            exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$2/root" sh -ec "$4"
+            lower=$1 top=$2 root=$2/root script=$3
+            mount -t tmpfs tmpfs "$top"
+            mkdir "$top/upper" "$top/work" "$root"
+            mount -t overlay overlay -o "lowerdir=$lower,upperdir=$top/upper,workdir=$top/work$4" "$root"
+            shift 4
+            for folder in "$@"; do
+              mkdir -p "$root/${folder##*/}"
+              mount --bind "$folder" "$root/${folder##*/}"
+            done
+            mount -t proc proc "$root/proc"
+            mount --rbind /dev "$root/dev"
+            exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$root" sh -ec "$script"
             """)
         for name, text in (("train", TRAIN), ("collectives", COLLECTIVES), ("launch", LAUNCH)):
             script = f"cat >/{name}.py <<'EOF'\n{text}EOF\n{script}"
-        return run("unshare", "--mount", "--pid", "--fork", "sh", "-c", inner, "sh", lower, top, DIST, script)
+        return run(*self.under, "unshare", "--mount", "--pid", "--kill-child", "sh", "-c", inner, "sh", lower, top, script,
+                   ",userxattr" if self.under else "", DIST, *folders)
 
     def check_the_wheel(self, release):
         """Installs it with the release's own pip, and uses each of its parts."""
         done = self.inside(release, f"""
             python3 -m venv /venv
-            /venv/bin/pip install --quiet --no-index /dist/*_{MACHINE}.whl
+            /venv/bin/pip install --quiet --no-index /dist/*_{self.machine}.whl
             PATH=/venv/bin:$PATH
             muster --nproc-per-node 2 /train.py >/trained
             muster --nproc-per-node 2 /collectives.py >/collected &
@@ -349,18 +360,6 @@ class Roots(Published):
         self.assertIn("2 ranks (0-1): wait_for_go (collectives.py:6) ← <module> (collectives.py:10)\n", parts["stacks"])
         self.assertEqual(parts["launched"], "[0, 10, 20]")
 
-    def test_the_wheel_runs_in_debian_12(self):
-        self.check_the_wheel("bookworm")
-
-    def test_the_wheel_runs_in_debian_11(self):
-        """Which has glibc 2.31 and Python 3.9."""
-        self.check_the_wheel("bullseye")
-
-    def test_the_debian_package_installs_runs_and_purges(self):
-        for release in ("bookworm", "bullseye"):
-            with self.subTest(release):
-                self.check_the_debian_package(release)
-
     def check_the_debian_package(self, release):
         done = self.inside(release, """
             find / -xdev | sort >/before
@@ -374,6 +373,20 @@ class Roots(Published):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("left: ", done.stdout)
         self.check_world(done.stdout, "/usr")
+
+
+class Roots(FreshMachine):
+    def test_the_wheel_runs_in_debian_12(self):
+        self.check_the_wheel("bookworm")
+
+    def test_the_wheel_runs_in_debian_11(self):
+        """Which has glibc 2.31 and Python 3.9."""
+        self.check_the_wheel("bullseye")
+
+    def test_the_debian_package_installs_runs_and_purges(self):
+        for release in ("bookworm", "bullseye"):
+            with self.subTest(release):
+                self.check_the_debian_package(release)
 
 
 class Release(Published):
@@ -427,7 +440,6 @@ class Release(Published):
         self.assertEqual(refused(), "./dev release: v1.2.3 is the tag of another commit; raise the version in CMakeLists.txt\n")
         self.write("new.py", "")
         self.assertEqual(refused(), "./dev release: the tree is not what is committed: 1 changed or new files, first new.py; commit them\n")
-
 
 class TheOthers(Published):
     def test_the_tarball_may_lie_anywhere(self):
