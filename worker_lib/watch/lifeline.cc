@@ -34,31 +34,42 @@ struct WaitedWord {
 };
 
 constexpr size_t kWordsMax = 128;  // FUTEX_WAITV_MAX
+// Nanoseconds between looks: although no wake-up came, and where none can come.
+constexpr long kLookAgain = 50'000'000;
+constexpr long kPoll = 20'000'000;
+constexpr long kSecond = 1'000'000'000;
 
 void wake_waiters(uint32_t* word) {
   ::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// False before Linux 5.16, and in sandboxes that refuse calls which they do not know.
 bool has_waitv() {
   static const bool has =
-      ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, 0) != -1 || errno != ENOSYS;
+      ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, 0) != 0 && errno == EINVAL;
   return has;
 }
 
-// Waits until one of the words may have changed.
+// Waits until one of the words may have changed, of which the last is the waiter's own bell.
 void wait_for_any(const std::vector<uint32_t*>& words, const std::vector<uint32_t>& values) {
-  if (!has_waitv()) {
-    // Not for ever: a ring between the look and this call is missed.
-    const timespec most{.tv_sec = 0, .tv_nsec = 200'000'000};
-    ::syscall(SYS_futex, words[0], FUTEX_WAIT, values[0], &most, nullptr, 0);
-    return;
+  if (has_waitv()) {
+    std::vector<WaitedWord> waited(words.size());
+    for (size_t i = 0; i < words.size(); ++i) {
+      waited[i].value = values[i];
+      waited[i].address = reinterpret_cast<uintptr_t>(words[i]);
+    }
+    // The kernel wakes one waiter, perhaps of a process that is stopped or dying itself.
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += kLookAgain;
+    until.tv_sec += until.tv_nsec / kSecond;
+    until.tv_nsec %= kSecond;
+    if (::syscall(SYS_futex_waitv, waited.data(), waited.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
+        errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT)
+      return;
   }
-  std::vector<WaitedWord> waited(words.size());
-  for (size_t i = 0; i < words.size(); ++i) {
-    waited[i].value = values[i];
-    waited[i].address = reinterpret_cast<uintptr_t>(words[i]);
-  }
-  ::syscall(SYS_futex_waitv, waited.data(), waited.size(), 0, nullptr, 0);
+  const timespec most{.tv_sec = 0, .tv_nsec = kPoll};
+  ::syscall(SYS_futex, words.back(), FUTEX_WAIT, values.back(), &most, nullptr, 0);
 }
 
 pthread_mutex_t* map(int fd) {
@@ -118,7 +129,6 @@ struct LifelineWatch::Waiter {
   void ring() {
     std::atomic_ref(bell).fetch_add(1);
     wake_waiters(&bell);
-    if (!has_waitv() && !peers.empty()) wake_waiters(peers[0].line.word());
   }
 };
 
@@ -139,10 +149,9 @@ LifelineWatch::~LifelineWatch() {
 }
 
 void LifelineWatch::add(uint64_t id, Lifeline peer) {
-  const size_t most = has_waitv() ? kWordsMax - 1 : 1;
   const std::lock_guard lock(mutex_);
   const auto free = std::ranges::find_if(
-      waiters_, [most](const auto& waiter) { return waiter->peers.size() < most; });
+      waiters_, [](const auto& waiter) { return waiter->peers.size() < kWordsMax - 1; });
   if (free != waiters_.end()) {
     (*free)->peers.push_back({id, std::move(peer)});
     return (*free)->ring();
@@ -200,7 +209,7 @@ bool LifelineWatch::look(Waiter& waiter, std::vector<uint32_t*>& words,
   };
   std::erase_if(waiter.peers, is_over);
   waiter.removed.clear();
-  if (has_waitv() || words.empty()) await(&waiter.bell, std::atomic_ref(waiter.bell).load());
+  await(&waiter.bell, std::atomic_ref(waiter.bell).load());
   return true;
 }
 

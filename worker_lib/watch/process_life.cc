@@ -61,11 +61,10 @@ ProcessState state_of(const ProcessLife& life) {
 }
 
 bool is_exiting(int pid) {
-  constexpr uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h.
-  const std::vector<std::string> fields = stat_fields(pid);
-  if (fields.size() > 6 && (whole_number<uint64_t>(fields[6]).value_or(0) & kExiting) != 0)
-    return true;
-  // Its main thread may have to run yet, to see that another one has ended the process.
+  // PF_EXITING, and PF_SIGNALED which comes before, of the kernel's linux/sched.h.
+  constexpr uint64_t kExiting = 0x4 | 0x400;
+  // Its main thread may have to run yet, to see that it is killed or that another one has ended the
+  // process. Looked at first: the flags follow.
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {
     if (!line.starts_with("SigPnd:") && !line.starts_with("ShdPnd:")) continue;
@@ -73,7 +72,8 @@ bool is_exiting(int pid) {
         whole_number<uint64_t>(std::string_view(line).substr(line.find_last_of(" \t") + 1), 16);
     if (((pending.value_or(0) >> (SIGKILL - 1)) & 1) != 0) return true;
   }
-  return false;
+  const std::vector<std::string> fields = stat_fields(pid);
+  return fields.size() > 6 && (whole_number<uint64_t>(fields[6]).value_or(0) & kExiting) != 0;
 }
 
 std::string node_identity() {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -33,6 +34,12 @@ constexpr Duration kDyingMax = std::chrono::milliseconds(1);
 constexpr size_t kStrangersMax = 4096;
 // Pause in accepting after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
+
+// True once the process can be reaped.
+bool is_reapable(const GuardedFd& process) {
+  pollfd ended{process.fd(), POLLIN, 0};
+  return ::poll(&ended, 1, 0) > 0;
+}
 
 uint32_t events_for(bool wants_to_write) {
   return EPOLLIN | (wants_to_write ? EPOLLOUT : 0u);
@@ -134,8 +141,9 @@ LinkId WatchLoop::add(Link link) {
 }
 
 // Reports the end of a link. The kernel closes a process's sockets before its parent can reap it; a
-// death is reported only once it can (or after kReapMax): else ranks that end because of it might
-// be reaped first and get the blame. The process of a rank that leaves in order may live on.
+// death is reported only once it can, or after `patience`: else ranks that end because of it might
+// be reaped first and get the blame. A launcher has to cope with that where the death is known long
+// before. The process of a rank that leaves in order may live on.
 void WatchLoop::end_of(LinkId id, Duration patience) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
   int pid = 0;
@@ -197,7 +205,7 @@ void WatchLoop::expire_links(Instant now) {
     if (ending.until <= now) ended.emplace_back(id, ending.pid);
   }
   for (const auto& [id, pid] : ended)
-    conclude_ending(id, !is_exiting(pid));
+    conclude_ending(id, !is_reapable(endings_.at(id).process) && !is_exiting(pid));
   std::vector<Dial> again;
   for (const auto& [rank, retry] : retries_) {
     if (retry.at <= now) again.push_back(retry.dial);
@@ -211,7 +219,12 @@ void WatchLoop::expire_links(Instant now) {
 
 void WatchLoop::on_link(LinkId id, uint32_t events) {
   const auto found = links_.find(id);
-  if (found == links_.end()) return conclude_ending(id, false);
+  if (found == links_.end()) {
+    // Or this is an older event, of the link that has ended since.
+    const auto ending = endings_.find(id);
+    if (ending != endings_.end() && is_reapable(ending->second.process)) conclude_ending(id, false);
+    return;
+  }
   Link& link = found->second;
   if (link.stage == Stage::connecting) {
     const int error = dial_error(link.socket.fd());
@@ -232,6 +245,7 @@ void WatchLoop::read(LinkId id) {
     if (found == links_.end()) return;
     Link& link = found->second;
     const ssize_t n = receive_some(link.socket, bytes, link.borrowed);
+    if (link.stage == Stage::linked) link.borrowed.reset();  // It has one already.
     if (n > 0) {
       link.input.feed({bytes.data(), static_cast<size_t>(n)});
       take_messages(id);

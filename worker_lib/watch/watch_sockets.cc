@@ -102,6 +102,10 @@ int send_some(const GuardedFd& socket, std::string& output, int& lent) {
     }
     const ssize_t sent = ::sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && lent >= 0 && errno != EAGAIN) {
+      lent = -1;  // Perhaps it is refused (ETOOMANYREFS, ENOMEM), and the message is not.
+      continue;
+    }
     if (sent < 0) return errno;
     lent = -1;
     output.erase(0, static_cast<size_t>(sent));

@@ -72,7 +72,8 @@ int peer_of(const GuardedFd& unix_connection);
 GuardedFd watch_process(const GuardedFd& unix_connection, int& pid);
 
 // Sends what the kernel takes of `output`, and removes it. Returns 0 if all was sent, or an errno.
-// `lent`: a descriptor to be sent along on a Unix connection, then set to -1; -1: none.
+// `lent`: a descriptor to be sent along on a Unix connection, unless the kernel refuses that; then
+// set to -1. -1: none.
 int send_some(const GuardedFd& socket, std::string& output, int& lent);
 // As recv(2); a descriptor that came along replaces `lent`.
 ssize_t receive_some(const GuardedFd& socket, std::span<char> into, UniqueFd& lent);

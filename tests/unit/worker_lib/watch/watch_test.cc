@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -395,6 +396,26 @@ TEST(Watch, AnImpostorInARanksPlaceGetsNothing) {
   victim.join();
   ASSERT_TRUE(ranks[1].failure.has_value());
   EXPECT_THAT(ranks[1].failure->ranks, ElementsAre(GlobalRank{0}));
+}
+
+TEST(WatchSockets, ADescriptorGoesAlongAndItsRefusalCostsNoMessage) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  const watch::GuardedFd from{UniqueFd(ends[0])};
+  const watch::GuardedFd to{UniqueFd(ends[1])};
+  std::array<char, 16> bytes{};
+  UniqueFd lent;
+  const int file = memfd_create("lent", MFD_CLOEXEC);
+  for (const int offered : {file, 65'000}) {  // The second is not open.
+    std::string output = "proof";
+    int lends = offered;
+    EXPECT_EQ(watch::send_some(from, output, lends), 0);
+    EXPECT_EQ(lends, -1);
+    EXPECT_EQ(watch::receive_some(to, bytes, lent), 5);
+    EXPECT_EQ(lent.get() >= 0, offered == file);
+    lent.reset();
+  }
+  close(file);
 }
 
 TEST(WatchSockets, NamesRevealNothingAboutEachOther) {
