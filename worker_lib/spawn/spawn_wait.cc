@@ -18,8 +18,9 @@ namespace {
 
 using RankClock = std::chrono::steady_clock;
 
-// Limit for an exiting process to become reapable, and the polling interval.
-constexpr auto kExitPatience = std::chrono::seconds{1};
+// Limit for an exiting process to become reapable, and the polling interval. The kernel frees its
+// memory first, which takes up to 0.7 s for each GiB; others may have ended of its death by then.
+constexpr auto kExitPatience = std::chrono::seconds{30};
 constexpr auto kExitLook = std::chrono::milliseconds{5};
 
 Deadline rank_deadline(std::optional<std::chrono::milliseconds> timeout) {
@@ -95,8 +96,8 @@ void RankKeeper::reap_ended() {
   }
 }
 
-// Waits for ranks that are exiting: a dying rank's connections close before it can be reaped, so
-// ranks that fail because of it may be reaped sooner.
+// Waits for ranks that are exiting: the others know of a death before it can be reaped, so ranks
+// that fail because of it may be reaped sooner.
 void RankKeeper::await_those_on_their_way() {
   const auto is_on_its_way = [](const StartedRank& rank) {
     return rank.end && is_exiting(rank.pid);
