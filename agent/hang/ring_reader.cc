@@ -324,12 +324,12 @@ class CallsLook {
   std::optional<Words> words_of(uint64_t n) const {
     const ring::Record& record = ring_.records[n % ring::kRecords];
     const uint64_t sequence = 2 * n + 2;
-    while (load(record.sequence) == sequence) {
+    for (int look = 0; look < 3 && load(record.sequence) == sequence; ++look) {
       const Words words{load(record.what),     load(record.peer),         load(record.ordinal),
                         load(record.count),    load(record.called_ticks), load(record.started),
                         load(record.completed)};
       if (load(record.sequence) != sequence) break;
-      // A flag that was set meanwhile has left the sequence as it was. There are two flags.
+      // A flag that was set meanwhile has left the sequence as it was. There are two of them.
       if (load(record.what) == words.what) return words;
     }
     return std::nullopt;
