@@ -52,9 +52,14 @@ void EnginePart::listen() {
 }
 
 bool EnginePart::was_sent(int signal) {
-  if (!witness_->was_sent(signal)) return false;
-  witnessed_[signal] = std::chrono::steady_clock::now();
-  return true;
+  bool is_there = witness_->was_sent(signal);
+  if (is_there) witnessed_[signal] = std::chrono::steady_clock::now();
+  // It may have told of it since this process last listened.
+  while (const auto seen = witness_->next()) {
+    witnessed_[seen->signal] = seen->when;
+    is_there = is_there || seen->signal == signal;
+  }
+  return is_there;
 }
 
 void EnginePart::on_own_signal(const signalfd_siginfo& info) {
