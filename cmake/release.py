@@ -4,7 +4,8 @@
     release.py check          refuses, in one line, a tree that must not be released
     release.py bill FOLDER    writes FOLDER/muster-VERSION.cdx.json: what is compiled into the packages, in CycloneDX's format
 
-The bill names the Debian packages in $MUSTER_SYSROOT and what the compiler in $MUSTER_ZIG adds, for both machines.
+The bill names the Debian packages in $MUSTER_SYSROOT and what the compiler in $MUSTER_ZIG adds, for both machines. Its time is
+$SOURCE_DATE_EPOCH.
 """
 import datetime
 import json
@@ -88,9 +89,11 @@ def zig_component(folder):
 
 def bill():
     components = [*debian_components(os.environ["MUSTER_SYSROOT"]), zig_component(os.environ["MUSTER_ZIG"])]
-    muster = component("muster", version(), f"pkg:generic/muster@{version()}", "Apache-2.0", type="application",
-                       pedigree={"commits": [{"uid": git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")}]})
-    committed = datetime.datetime.fromtimestamp(int(git("log", "-1", "--format=%ct")), datetime.timezone.utc)
+    muster = component("muster", version(), f"pkg:generic/muster@{version()}", "Apache-2.0", type="application")
+    if os.path.exists(".git"):  # Not where an archive of the sources was unpacked.
+        commit = git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        muster["pedigree"] = {"commits": [{"uid": commit}]}
+    committed = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
     return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
             "metadata": {"timestamp": committed.isoformat(), "component": muster}, "components": components,
             "dependencies": [{"ref": muster["bom-ref"], "dependsOn": [each["bom-ref"] for each in components]}]}
