@@ -80,6 +80,49 @@ Socket accept_next(int listener, int& error) {
   }
 }
 
+namespace {
+
+struct MessageWithFd {
+  explicit MessageWithFd(std::span<char> bytes) : payload{bytes.data(), bytes.size()} {
+    head.msg_iov = &payload;
+    head.msg_iovlen = 1;
+    head.msg_control = control;
+    head.msg_controllen = sizeof control;
+  }
+  iovec payload;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] =
+      {};  // More do not fit: the kernel closes them.
+  msghdr head{};
+};
+
+}  // namespace
+
+ssize_t send_with_fd(int socket, std::span<const char> bytes, int fd) {
+  MessageWithFd message({const_cast<char*>(bytes.data()), bytes.size()});
+  cmsghdr* const header = CMSG_FIRSTHDR(&message.head);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  if (fd < 0) message.head.msg_controllen = 0;
+  return ::sendmsg(socket, &message.head, MSG_NOSIGNAL);
+}
+
+ssize_t receive_with_fd(int socket, std::span<char> into, UniqueFd& fd) {
+  MessageWithFd message(into);
+  const ssize_t received = ::recvmsg(socket, &message.head, MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;
+  if ((message.head.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message.head);
+  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+      header->cmsg_len != CMSG_LEN(sizeof(int)))
+    return received;
+  int came = -1;
+  std::memcpy(&came, CMSG_DATA(header), sizeof came);
+  fd.reset(came);
+  return received;
+}
+
 void set_no_delay(int fd) {
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);  // Fails on Unix sockets: fine.

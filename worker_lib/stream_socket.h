@@ -2,6 +2,7 @@
 // of loopback TCP for large messages). All non-blocking and CLOEXEC. Plain functions; any thread.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <sys/socket.h>
@@ -32,6 +33,12 @@ Socket listen_local(const std::string& abstract_name, int type = SOCK_STREAM);
 tl::expected<ListeningSocket, ListenError> listen_near(const IpAddress& ip);
 // Returns no open socket if no connection is pending (`error` 0) or accept4() failed (its errno).
 Socket accept_next(int listener, int& error);
+
+// As send(2) without SIGPIPE and as recv(2), with a descriptor along (unix(7)). `fd`: -1: none is
+// sent; replaced by one that came. If one was lost because this process has no room for it, errno
+// is EMFILE although bytes came.
+ssize_t send_with_fd(int socket, std::span<const char> bytes, int fd);
+ssize_t receive_with_fd(int socket, std::span<char> into, UniqueFd& fd);
 
 // Sends small messages without delay.
 void set_no_delay(int fd);

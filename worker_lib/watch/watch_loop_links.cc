@@ -244,7 +244,7 @@ void WatchLoop::read(LinkId id) {
     const auto found = links_.find(id);
     if (found == links_.end()) return;
     Link& link = found->second;
-    const ssize_t n = receive_some(link.socket, bytes, link.borrowed);
+    const ssize_t n = receive_with_fd(link.socket.fd(), bytes, link.borrowed);
     if (link.stage == Stage::linked) link.borrowed.reset();  // It has one already.
     if (n > 0) {
       link.input.feed({bytes.data(), static_cast<size_t>(n)});

@@ -1,6 +1,5 @@
 #include "worker_lib/watch/watch_sockets.h"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -86,21 +85,7 @@ void set_watch_options(int fd) {
 
 int send_some(const GuardedFd& socket, std::string& output, int& lent) {
   while (!output.empty()) {
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    iovec bytes{output.data(), output.size()};
-    msghdr message{};
-    message.msg_iov = &bytes;
-    message.msg_iovlen = 1;
-    if (lent >= 0) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-      rights->cmsg_level = SOL_SOCKET;
-      rights->cmsg_type = SCM_RIGHTS;
-      rights->cmsg_len = CMSG_LEN(sizeof lent);
-      std::memcpy(CMSG_DATA(rights), &lent, sizeof lent);
-    }
-    const ssize_t sent = ::sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+    const ssize_t sent = send_with_fd(socket.fd(), output, lent);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && lent >= 0 && errno != EAGAIN) {
       lent = -1;  // Perhaps it is refused (ETOOMANYREFS, ENOMEM), and the message is not.
@@ -111,26 +96,6 @@ int send_some(const GuardedFd& socket, std::string& output, int& lent) {
     output.erase(0, static_cast<size_t>(sent));
   }
   return 0;
-}
-
-// Two are too many: the kernel closes what does not fit.
-ssize_t receive_some(const GuardedFd& socket, std::span<char> into, UniqueFd& lent) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  iovec bytes{into.data(), into.size()};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t received = ::recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const rights = received >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-      rights->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-    lent.reset(fd);
-  }
-  return received;
 }
 
 }  // namespace muster::worker::watch

@@ -4,12 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <sys/types.h>
 
 #include "worker_lib/failure.h"
 #include "worker_lib/fork_guard.h"
@@ -75,7 +72,5 @@ GuardedFd watch_process(const GuardedFd& unix_connection, int& pid);
 // `lent`: a descriptor to be sent along on a Unix connection, unless the kernel refuses that; then
 // set to -1. -1: none.
 int send_some(const GuardedFd& socket, std::string& output, int& lent);
-// As recv(2); a descriptor that came along replaces `lent`.
-ssize_t receive_some(const GuardedFd& socket, std::span<char> into, UniqueFd& lent);
 
 }  // namespace muster::worker::watch

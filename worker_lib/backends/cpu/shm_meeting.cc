@@ -50,43 +50,16 @@ Outcome<bool> poll_for(int fd, short events, Deadline deadline, const Interrupte
 }
 
 // The giver's message: one byte, since a message with a descriptor must not be empty (unix(7)).
-struct FdMessage {
-  FdMessage() {
-    head.msg_iov = &payload;
-    head.msg_iovlen = 1;
-    head.msg_control = control;
-    head.msg_controllen = sizeof control;
-  }
-  char byte = 'f';
-  iovec payload{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr head{};
-};
-
 bool send_fd(int socket, int fd) {
-  FdMessage message;
-  cmsghdr* header = CMSG_FIRSTHDR(&message.head);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return sendmsg(socket, &message.head, MSG_NOSIGNAL) == 1;
+  return send_with_fd(socket, std::string_view("f"), fd) == 1;
 }
 
 // Returns an invalid descriptor on failure, with EMFILE in errno if this process is out of them.
 UniqueFd receive_fd(int socket) {
-  FdMessage message;
+  char byte = 0;
+  UniqueFd fd;
   errno = 0;
-  if (recvmsg(socket, &message.head, MSG_CMSG_CLOEXEC) != 1) return {};
-  if ((message.head.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message.head);
-  if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
-      header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return {};
-  }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return UniqueFd(fd);
+  return receive_with_fd(socket, {&byte, 1}, fd) == 1 ? std::move(fd) : UniqueFd();
 }
 
 tl::unexpected<Failure> did_not_come(const Members& local, const std::vector<int>& missing) {
