@@ -46,8 +46,7 @@ class KeptErrno {
  public:
   KeptErrno() = default;
   ~KeptErrno() { errno = before_; }
-  KeptErrno(const KeptErrno&) = delete;
-  KeptErrno& operator=(const KeptErrno&) = delete;
+  KeptErrno(KeptErrno&&) = delete;
 
  private:
   const int before_ = errno;

@@ -32,8 +32,7 @@ class FailureReports {
 
   // `record_fd` names the ring; empty: none. `rank`: this process's, if known.
   FailureReports(std::string record_fd, int rank);
-  FailureReports(const FailureReports&) = delete;
-  FailureReports& operator=(const FailureReports&) = delete;
+  FailureReports(FailureReports&&) = delete;
 
   // Notes that this process joins a job as this rank.
   void joins(int rank) noexcept;

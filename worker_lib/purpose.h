@@ -59,8 +59,7 @@ class PurposeScope {
     if (before_ == CallPurpose::itself) detail::current_purpose = purpose;
   }
   ~PurposeScope() { detail::current_purpose = before_; }
-  PurposeScope(const PurposeScope&) = delete;
-  PurposeScope& operator=(const PurposeScope&) = delete;
+  PurposeScope(PurposeScope&&) = delete;
 
  private:
   const CallPurpose before_;

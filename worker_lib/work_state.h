@@ -54,8 +54,7 @@ class WorkState {
    public:
     explicit Waiter(WorkState& state) : waiters_(state.waiters_) { ++waiters_; }
     ~Waiter() { --waiters_; }
-    Waiter(const Waiter&) = delete;
-    Waiter& operator=(const Waiter&) = delete;
+    Waiter(Waiter&&) = delete;
 
    private:
     std::atomic<int>& waiters_;

@@ -68,8 +68,7 @@ class ControlServer {
   // Serves `socket` and owns its descriptor from now on.
   ControlServer(boost::asio::io_context& io, const Socket& socket, Options options,
                 ControlHandlers handlers);
-  ControlServer(const ControlServer&) = delete;
-  ControlServer& operator=(const ControlServer&) = delete;
+  ControlServer(ControlServer&&) = delete;
   ~ControlServer() { close(); }
 
   // Ends every connection and stops accepting. May be called again.

@@ -20,8 +20,7 @@ class AttachWait {
   // FUTEX_WAITV_MAX less the one that ends the wait.
   AttachWait(std::vector<const std::atomic<uint32_t>*> words, std::function<void()> attached);
   ~AttachWait();
-  AttachWait(const AttachWait&) = delete;
-  AttachWait& operator=(const AttachWait&) = delete;
+  AttachWait(AttachWait&&) = delete;
 
  private:
   void wait();

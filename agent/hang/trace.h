@@ -42,8 +42,7 @@ class Trace {
   static std::optional<Error> defect_of_folder(const std::string& path);
   // Ends the file.
   ~Trace();
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
+  Trace(Trace&&) = delete;
 
   // ---- an attempt
   void begin(int attempt);

@@ -54,8 +54,7 @@ class AgentLoop final : private JobSeam {
   AgentLoop(const AgentInput& input, const AgentContext& context, std::string run_id,
             JobFolders folders, std::unique_ptr<SignalWitness> witness,
             std::unique_ptr<Output> output);
-  AgentLoop(const AgentLoop&) = delete;
-  AgentLoop& operator=(const AgentLoop&) = delete;
+  AgentLoop(AgentLoop&&) = delete;
 
   // Runs the job; returns the exit code.
   int run();

@@ -32,8 +32,7 @@ class SinkWriter {
   // and when take_message() or gone() changes.
   SinkWriter(Sink& sink, std::function<void()> wake) : sink_(sink), wake_(std::move(wake)) {}
   ~SinkWriter() { finish(); }
-  SinkWriter(const SinkWriter&) = delete;
-  SinkWriter& operator=(const SinkWriter&) = delete;
+  SinkWriter(SinkWriter&&) = delete;
 
   // False if no thread could be started: the caller must write itself. The thread gets no signals.
   bool start();

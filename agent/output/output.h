@@ -107,8 +107,7 @@ class Output {
 
   // Waits at most 2 s for queued requests (0.2 s after abandon()) and leaves a stuck write behind.
   ~Output();
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
+  Output(Output&&) = delete;
 
   // Creates the log folder, with parents, and the run folder, or fails with ExitCode::environment.
   // REQUIRES: called once, before the first open_attempt.

@@ -90,8 +90,7 @@ class Nvml {
   }
 
   Nvml() = default;
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
+  Nvml(Nvml&&) = delete;
   ~Nvml() {
     // The library stays mapped: unloading a driver library at exit may crash and saves nothing.
     if (initialised_) api_->shutdown();

@@ -26,8 +26,7 @@ class FileTimerServer {
 
   // Serves `fd` and owns it.
   FileTimerServer(boost::asio::io_context& io, std::string path, int fd, Expired expired);
-  FileTimerServer(const FileTimerServer&) = delete;
-  FileTimerServer& operator=(const FileTimerServer&) = delete;
+  FileTimerServer(FileTimerServer&&) = delete;
 
   // No timer expires after this. The object must live until the loop has ended, since a handler may
   // be in flight; the caller removes the path.

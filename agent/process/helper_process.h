@@ -33,8 +33,7 @@ class HelperProcess {
   // Registers the child with `processes` as a helper, which is not part of the job.
   HelperProcess(boost::asio::io_context& io, WorkerProcesses& processes);
   ~HelperProcess();
-  HelperProcess(const HelperProcess&) = delete;
-  HelperProcess& operator=(const HelperProcess&) = delete;
+  HelperProcess(HelperProcess&&) = delete;
 
   // Calls `done` once: with the output, or ExitCode::environment. REQUIRES: !is_busy().
   void ask(Question question, Done done);

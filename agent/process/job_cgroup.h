@@ -25,8 +25,7 @@ class JobCgroup {
 
   // Removes the folder if it is empty.
   ~JobCgroup();
-  JobCgroup(const JobCgroup&) = delete;
-  JobCgroup& operator=(const JobCgroup&) = delete;
+  JobCgroup(JobCgroup&&) = delete;
 
   // A descriptor for SpawnRequest: a child that writes "0" to it enters the cgroup.
   int procs_fd() const { return procs_.get(); }

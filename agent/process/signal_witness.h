@@ -43,8 +43,7 @@ class SignalWitness {
   // Forks the process, which waits for the signals that are blocked now; `looks` is its command
   // line. If there is no process or no pipe, it never sees a signal.
   explicit SignalWitness(const std::vector<std::string>& looks);
-  SignalWitness(const SignalWitness&) = delete;
-  SignalWitness& operator=(const SignalWitness&) = delete;
+  SignalWitness(SignalWitness&&) = delete;
   ~SignalWitness();  // Kills and reaps the process.
 
   pid_t pid() const { return pid_; }

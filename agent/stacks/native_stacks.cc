@@ -95,8 +95,7 @@ class HeldThread {
   ~HeldThread() {
     if (is_seized_) ptrace(PTRACE_DETACH, thread_, nullptr, signal_);
   }
-  HeldThread(const HeldThread&) = delete;
-  HeldThread& operator=(const HeldThread&) = delete;
+  HeldThread(HeldThread&&) = delete;
 
   bool is_held() const { return is_held_; }
   int error() const { return errno_; }  // 0: it did not stop in time.
@@ -137,8 +136,7 @@ class Unwinder {
   ~Unwinder() {
     if (session_ != nullptr) api_.end(session_);
   }
-  Unwinder(const Unwinder&) = delete;
-  Unwinder& operator=(const Unwinder&) = delete;
+  Unwinder(Unwinder&&) = delete;
 
   bool is_ready() const { return is_ready_; }
 

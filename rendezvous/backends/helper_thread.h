@@ -12,8 +12,7 @@ namespace muster {
 class HelperThread {
  public:
   explicit HelperThread(boost::asio::io_context& io);
-  HelperThread(const HelperThread&) = delete;
-  HelperThread& operator=(const HelperThread&) = delete;
+  HelperThread(HelperThread&&) = delete;
   ~HelperThread();
 
   // Runs `work` on the thread, then `done` on the loop. `work` may outlive this: it owns its data.

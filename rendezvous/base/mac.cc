@@ -18,8 +18,7 @@ class Hmac {
     CHECK(mbedtls_md_setup(&context_, mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), 1) == 0);
     CHECK(mbedtls_md_hmac_starts(&context_, bytes(key), key.size()) == 0);
   }
-  Hmac(const Hmac&) = delete;
-  Hmac& operator=(const Hmac&) = delete;
+  Hmac(Hmac&&) = delete;
   ~Hmac() { mbedtls_md_free(&context_); }
 
   void add(std::string_view part) {

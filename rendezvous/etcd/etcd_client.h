@@ -27,8 +27,7 @@ namespace muster {
 class EtcdClient {
  public:
   explicit EtcdClient(EtcdOptions options);
-  EtcdClient(const EtcdClient&) = delete;
-  EtcdClient& operator=(const EtcdClient&) = delete;
+  EtcdClient(EtcdClient&&) = delete;
 
   // Returns the deadline for all calls of an operation that begins now.
   static Deadline operation_limit();

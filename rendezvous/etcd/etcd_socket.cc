@@ -136,8 +136,7 @@ int fill_for_mbedtls(void*, unsigned char* to, size_t size) {
 
 struct EtcdSocket::Session {
   Session(UniqueFd socket, int cancel_fd) : fd(std::move(socket)), cancel(cancel_fd) {}
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  Session(Session&&) = delete;
   ~Session() {
     if (tls) {
       mbedtls_ssl_free(&tls->ssl);

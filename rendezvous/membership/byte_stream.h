@@ -24,8 +24,7 @@ class ByteStream {
 
   // Takes ownership of the descriptor, a connected socket.
   ByteStream(boost::asio::io_context& io, int fd, size_t unsent_bytes_max);
-  ByteStream(const ByteStream&) = delete;
-  ByteStream& operator=(const ByteStream&) = delete;
+  ByteStream(ByteStream&&) = delete;
   ~ByteStream();
 
   void start(Handlers handlers);

@@ -71,8 +71,7 @@ class Coordinator {
 
   // Starts serving at once.
   Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> listener, Options options);
-  Coordinator(const Coordinator&) = delete;
-  Coordinator& operator=(const Coordinator&) = delete;
+  Coordinator(Coordinator&&) = delete;
   ~Coordinator();
 
   void grant(membership::Epoch epoch);

@@ -53,8 +53,7 @@ class JobStore {
   using Allowed = std::optional<std::vector<Network>>;
 
   JobStore(boost::asio::io_context& io, Options options);
-  JobStore(const JobStore&) = delete;
-  JobStore& operator=(const JobStore&) = delete;
+  JobStore(JobStore&&) = delete;
 
   // Binds a port chosen by the user now, so that a conflict shows early. No-op for other ports.
   Result<void> reserve();

@@ -69,8 +69,7 @@ class MemberClient {
 
   // `dialler` is borrowed and must outlive this object.
   MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options, Handlers handlers);
-  MemberClient(const MemberClient&) = delete;
-  MemberClient& operator=(const MemberClient&) = delete;
+  MemberClient(MemberClient&&) = delete;
   ~MemberClient();
 
   // Begin, ReadyForRound, WorkersDone, WorkerFailed, EvidenceFound, Testified, Leaving.

@@ -21,8 +21,7 @@ class StoreProbe {
   // Calls back once, from the loop; not at all if the object is destroyed first.
   StoreProbe(boost::asio::io_context& io, const SocketAddress& address,
              std::function<void(bool is_store)> done);
-  StoreProbe(const StoreProbe&) = delete;
-  StoreProbe& operator=(const StoreProbe&) = delete;
+  StoreProbe(StoreProbe&&) = delete;
   ~StoreProbe();
 
  private:

@@ -28,8 +28,7 @@ class Places {
   static constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
   explicit Places(size_t max) : max_(max) {}
-  Places(const Places&) = delete;
-  Places& operator=(const Places&) = delete;
+  Places(Places&&) = delete;
   ~Places() {
     taken_->abandoned = true;
     if (taken_->number > 0) taken_.release();  // The last place deletes it.

@@ -43,8 +43,7 @@ class KeyTable {
   };
 
   explicit KeyTable(uint64_t hash_seed) : hash_(hash_seed), slots_(kSlotsMin) {}
-  KeyTable(const KeyTable&) = delete;
-  KeyTable& operator=(const KeyTable&) = delete;
+  KeyTable(KeyTable&&) = delete;
   ~KeyTable() {
     while (oldest_ != nullptr) {
       Entry* const gone = oldest_;

@@ -49,8 +49,7 @@ class StoreClient::Channel {
   Channel(int fd, std::string server) : fd_(fd), server_(std::move(server)) {
     store_socket_opened(fd_);
   }
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
+  Channel(Channel&&) = delete;
   ~Channel() {
     store_socket_closing(fd_);
     ::close(fd_);

@@ -26,8 +26,7 @@ class StoreListener {
   static Result<std::vector<std::unique_ptr<StoreListener>>> open(
       boost::asio::io_context& io, StoreServer& server, const std::vector<SocketAddress>& addresses,
       const std::shared_ptr<Places>& places = {});
-  StoreListener(const StoreListener&) = delete;
-  StoreListener& operator=(const StoreListener&) = delete;
+  StoreListener(StoreListener&&) = delete;
   ~StoreListener();
 
   uint16_t port() const { return port_; }

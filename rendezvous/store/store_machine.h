@@ -47,8 +47,7 @@ class StoreMachine {
   };
 
   explicit StoreMachine(const Options& options);
-  StoreMachine(const StoreMachine&) = delete;
-  StoreMachine& operator=(const StoreMachine&) = delete;
+  StoreMachine(StoreMachine&&) = delete;
   ~StoreMachine();
 
   // Registers a connection. `id` indexes a table, so it must be small. REQUIRES: id is not open.

@@ -72,8 +72,7 @@ class StoreServer {
 
   // Throws if the kernel refuses a descriptor, as Asio's own constructors do.
   StoreServer(boost::asio::io_context& io, Options options);
-  StoreServer(const StoreServer&) = delete;
-  StoreServer& operator=(const StoreServer&) = delete;
+  StoreServer(StoreServer&&) = delete;
   ~StoreServer();
 
   // Closes any previous store and starts an empty one.

@@ -27,8 +27,7 @@ enum class WakeKind {
 class Waiters {
  public:
   explicit Waiters(uint64_t hash_seed);
-  Waiters(const Waiters&) = delete;
-  Waiters& operator=(const Waiters&) = delete;
+  Waiters(Waiters&&) = delete;
   ~Waiters();
 
   // Parks `id` until all of `missing` exist; replaces its previous wait. Ignores duplicates.

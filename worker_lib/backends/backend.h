@@ -51,8 +51,7 @@ struct SharedBlock {
 class GroupBackend {
  public:
   GroupBackend() = default;
-  GroupBackend(const GroupBackend&) = delete;
-  GroupBackend& operator=(const GroupBackend&) = delete;
+  GroupBackend(GroupBackend&&) = delete;
   // Waits for no peer, only for the clean-up of a library (NCCL: seconds at most).
   virtual ~GroupBackend() = default;
 

@@ -26,8 +26,7 @@ class CallSite {
     --detail::call_depth;
     detail::call_site = before_;
   }
-  CallSite(const CallSite&) = delete;
-  CallSite& operator=(const CallSite&) = delete;
+  CallSite(CallSite&&) = delete;
 
   // Overrides the site of the outermost call, for a caller that knows better.
   static void replace(const void* site) {
@@ -50,8 +49,7 @@ class CalledBack {
     detail::call_site = site_;
     detail::call_depth = depth_;
   }
-  CalledBack(const CalledBack&) = delete;
-  CalledBack& operator=(const CalledBack&) = delete;
+  CalledBack(CalledBack&&) = delete;
 
  private:
   const void* const site_;

@@ -22,8 +22,7 @@ namespace muster::worker {
 class Recorder {
  public:
   explicit Recorder(std::unique_ptr<ring::RingWriter> writer);
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  Recorder(Recorder&&) = delete;
 
   // Begins an init_process_group(). From the second one on, "@2" and so on is appended to the ids
   // of groups: the ring may still show earlier ones, and all ranks count alike.

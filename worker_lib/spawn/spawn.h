@@ -56,8 +56,7 @@ Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
 class RankKeeper {
  public:
   explicit RankKeeper(const SpawnOptions& options) : options_(options) {}
-  RankKeeper(const RankKeeper&) = delete;
-  RankKeeper& operator=(const RankKeeper&) = delete;
+  RankKeeper(RankKeeper&&) = delete;
   // Kills and reaps the ranks still running.
   ~RankKeeper();
 

@@ -19,8 +19,7 @@ class AtomicFile {
   // Opens the new file beside `path`, and removes those that killed processes left there.
   static Outcome<std::unique_ptr<AtomicFile>> create(const std::string& path);
 
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  AtomicFile(AtomicFile&&) = delete;
   ~AtomicFile();  // Removes the new file unless commit() succeeded.
 
   // Appends. Once it has failed, every later call fails alike.

@@ -38,8 +38,7 @@ constexpr size_t kAlignment = 64;
 class Stopwatch {
  public:
   explicit Stopwatch(std::chrono::nanoseconds& total) : total_(total) {}
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+  Stopwatch(Stopwatch&&) = delete;
   ~Stopwatch() { total_ += std::chrono::steady_clock::now() - start_; }
 
  private:
@@ -82,8 +81,7 @@ namespace worker {
 class BucketState {
  public:
   BucketState(ProcessGroup group, std::span<const Buffer> buffers, const BucketOptions& options);
-  BucketState(const BucketState&) = delete;
-  BucketState& operator=(const BucketState&) = delete;
+  BucketState(BucketState&&) = delete;
   // Waits for operations in flight.
   ~BucketState() { end_all(); }
 

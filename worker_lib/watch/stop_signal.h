@@ -18,8 +18,7 @@ class StopSignal {
  public:
   // Installs nothing with StopPolicy::ignore, over a program's handler, or if another is installed.
   static Outcome<std::unique_ptr<StopSignal>> install(StopPolicy policy);
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
+  StopSignal(StopSignal&&) = delete;
   // Restores SIGTERM's default unless the program installed its own handler or SIGTERM is ending
   // it.
   ~StopSignal();

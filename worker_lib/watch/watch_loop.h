@@ -46,8 +46,7 @@ class WatchLoop {
 
   // Fails with system: the kernel refuses descriptors.
   static Outcome<std::unique_ptr<WatchLoop>> make(Options options);
-  WatchLoop(const WatchLoop&) = delete;
-  WatchLoop& operator=(const WatchLoop&) = delete;
+  WatchLoop(WatchLoop&&) = delete;
   ~WatchLoop();
 
   // Starts the thread; returns once all ranks are linked. Fails: timeout, peer_failed or system.

@@ -32,8 +32,7 @@ class WatchStop {
   };
 
   WatchStop(Options options, std::unique_ptr<StopSignal> signal);
-  WatchStop(const WatchStop&) = delete;
-  WatchStop& operator=(const WatchStop&) = delete;
+  WatchStop(WatchStop&&) = delete;
   ~WatchStop();
 
   StopSignal& signal() { return *signal_; }

@@ -86,8 +86,7 @@ std::span<const iovec> unmoved(std::array<iovec, 2>& parts, Head& head, const st
 class ByteLinks {
  public:
   ByteLinks() = default;
-  ByteLinks(const ByteLinks&) = delete;
-  ByteLinks& operator=(const ByteLinks&) = delete;
+  ByteLinks(ByteLinks&&) = delete;
   virtual ~ByteLinks() = default;
 
   // Peers that the caller waits for: for bytes to read, or for room to write.

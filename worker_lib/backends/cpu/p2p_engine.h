@@ -33,8 +33,7 @@ class TransferEngine {
  public:
   // `members` outlives it.
   TransferEngine(std::unique_ptr<ByteLinks> links, const Members& members);
-  TransferEngine(const TransferEngine&) = delete;
-  TransferEngine& operator=(const TransferEngine&) = delete;
+  TransferEngine(TransferEngine&&) = delete;
   // Ends requests in progress with ErrorCode::aborted.
   ~TransferEngine();
 

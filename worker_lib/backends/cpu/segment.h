@@ -63,8 +63,7 @@ class Segment {
   // not take ownership of `fd`, which may be closed afterwards.
   static Outcome<std::shared_ptr<Segment>> open(int fd, const SegmentShape& shape);
   ~Segment();
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
+  Segment(Segment&&) = delete;
 
   const SegmentShape& shape() const { return shape_; }
   int ranks() const { return shape_.ranks; }

@@ -34,8 +34,7 @@ class ShmGroup {
   // operations refer to these indices. REQUIRES: at least two ranks.
   ShmGroup(std::shared_ptr<Segment> segment, Members local);
   ~ShmGroup();
-  ShmGroup(const ShmGroup&) = delete;
-  ShmGroup& operator=(const ShmGroup&) = delete;
+  ShmGroup(ShmGroup&&) = delete;
 
   // Performs any collective on host memory. Returns when this rank's result is in place and the
   // others no longer read its buffers. Calls with equal counts do not allocate.

@@ -43,8 +43,7 @@ class ShmCall : public ShmSetting {
  public:
   ShmCall(const ShmSetting& setting, const Operation& called, Deadline deadline)
       : ShmSetting(setting), operation(called), deadline_(deadline) {}
-  ShmCall(const ShmCall&) = delete;
-  ShmCall& operator=(const ShmCall&) = delete;
+  ShmCall(ShmCall&&) = delete;
 
   int ranks() const { return local.size(); }
   int me() const { return local.me; }

@@ -22,8 +22,7 @@ class SharedRegions {
  public:
   SharedRegions(int ranks, int me) : ranks_(ranks), me_(me) {}
   ~SharedRegions();
-  SharedRegions(const SharedRegions&) = delete;
-  SharedRegions& operator=(const SharedRegions&) = delete;
+  SharedRegions(SharedRegions&&) = delete;
 
   // Size of the memfd of a region with blocks of `bytes`.
   static size_t file_bytes(int ranks, size_t bytes);

@@ -22,8 +22,7 @@ class SideCopies {
  public:
   SideCopies() = default;
   ~SideCopies();
-  SideCopies(const SideCopies&) = delete;
-  SideCopies& operator=(const SideCopies&) = delete;
+  SideCopies(SideCopies&&) = delete;
 
   // No-op if `to` is `from` or `bytes` is 0. REQUIRES: no other overlap; before begin().
   void add(void* to, const void* from, size_t bytes);

@@ -57,8 +57,7 @@ class Acceptor {
   };
 
   static Outcome<std::unique_ptr<Acceptor>> start(Options options);
-  Acceptor(const Acceptor&) = delete;
-  Acceptor& operator=(const Acceptor&) = delete;
+  Acceptor(Acceptor&&) = delete;
   ~Acceptor();
 
  private:

@@ -84,16 +84,14 @@ class Gpu {
  public:
   // `index`: among the GPUs that this process sees.
   static Outcome<std::shared_ptr<Gpu>> open(const CudaApi& cuda, int index);
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
+  Gpu(Gpu&&) = delete;
   ~Gpu();
 
   // Makes the context current on this thread while it lives.
   class Current {
    public:
     explicit Current(const Gpu& gpu);
-    Current(const Current&) = delete;
-    Current& operator=(const Current&) = delete;
+    Current(Current&&) = delete;
     ~Current();
 
    private:

@@ -15,8 +15,7 @@ namespace muster::worker {
 class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
  public:
   explicit GpuEvents(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
-  GpuEvents(const GpuEvents&) = delete;
-  GpuEvents& operator=(const GpuEvents&) = delete;
+  GpuEvents(GpuEvents&&) = delete;
   ~GpuEvents();
 
   // A point in a stream.
@@ -24,8 +23,7 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
    public:
     Mark(std::shared_ptr<GpuEvents> events, CudaEvent event)
         : events_(std::move(events)), event_(event) {}
-    Mark(const Mark&) = delete;
-    Mark& operator=(const Mark&) = delete;
+    Mark(Mark&&) = delete;
     ~Mark() { events_->give_back(event_); }
 
     // Queries the event, unless it is known to be passed: see GpuEvents::is_passed().

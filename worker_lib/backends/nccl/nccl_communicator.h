@@ -36,8 +36,7 @@ class NcclCommunicator {
   // NCCL's reason. On failure another thread, which may outlast the call, aborts the set-up.
   static Outcome<std::unique_ptr<NcclCommunicator>> join(const Options& options);
 
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+  NcclCommunicator(NcclCommunicator&&) = delete;
   // REQUIRES: end() has returned, or a leak is acceptable.
   ~NcclCommunicator() = default;
 

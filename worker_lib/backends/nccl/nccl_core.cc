@@ -50,8 +50,7 @@ class NcclCore::Inside {
     const std::lock_guard lock(core_.mutex_);
     std::erase(core_.inside_, &call_);
   }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  Inside(Inside&&) = delete;
 
   // Moves the call to the operations under way in one step, so that it is always watched. Returns
   // their number.

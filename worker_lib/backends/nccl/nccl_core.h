@@ -48,8 +48,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
 
   static Outcome<std::shared_ptr<NcclCore>> begin(Options options);
   explicit NcclCore(Options options);
-  NcclCore(const NcclCore&) = delete;
-  NcclCore& operator=(const NcclCore&) = delete;
+  NcclCore(NcclCore&&) = delete;
   ~NcclCore();
 
   NcclCommunicator& communicator() { return *options_.communicator; }
