@@ -81,28 +81,14 @@ void fields(auto& a, Like<control::StacksRequest> auto& request) {
   a("main_threads", request.main_threads);
 }
 
-void fields(auto& a, Like<control::NodeStatus> auto& node) {
-  a("node_rank", node.node_rank);
-  a("host", node.host);
-  a("first_rank", node.first_rank);
-  a("workers", node.workers);
-  a("state", node.state);
+void fields(auto& a, Like<control::NodeStatus> auto& m) {
+  MUSTER_FIELDS(node_rank, host, first_rank, workers, state);
 }
 
-void fields(auto& a, Like<control::JobStatus> auto& status) {
-  a("job_id", status.job_id);
-  a("pid", status.pid);
-  a("program", status.program);
-  a("phase", status.phase);
-  a("epoch", status.epoch);
-  a("world_size", status.world_size);
-  a("nodes", status.nodes);
-  a("restarts_used", status.restarts_used);
-  a("max_restarts", status.max_restarts);
-  a("membership_changes", status.membership_changes);
-  a.if_any("max_membership_changes", status.max_membership_changes);
-  a("uptime_s", status.uptime_s);
-  a("log_dir", status.log_dir);
+void fields(auto& a, Like<control::JobStatus> auto& m) {
+  MUSTER_FIELDS(job_id, pid, program, phase, epoch, world_size, nodes, restarts_used, max_restarts,
+                membership_changes, uptime_s, log_dir);
+  a.if_any("max_membership_changes", m.max_membership_changes);
 }
 
 void fields(auto& a, Like<control::LogText> auto& log) {
@@ -114,34 +100,16 @@ void fields(auto& a, Like<control::LogText> auto& log) {
   a("position", log.position);
 }
 
-void fields(auto& a, Like<GroupLine> auto& group) {
-  a("name", group.name);
-  a("id", group.id);
-  a("ranks", group.ranks);
-  a("size", group.size);
-  a("own_rank", group.own_rank);
-  a.word("state", group.state, kGroupStates);
-  a("called", group.called);
-  a("completed", group.completed);
-  a("state_ago_s", group.state_ago_s);
-  a("called_ago_s", group.called_ago_s);
+void fields(auto& a, Like<GroupLine> auto& m) {
+  MUSTER_FIELDS(name, id, ranks, size, own_rank, called, completed, state_ago_s, called_ago_s);
+  a.word("state", m.state, kGroupStates);
 }
 
-void fields(auto& a, Like<CallLine> auto& call) {
-  a("group", call.group);
-  a("ordinal", call.ordinal);
-  a("operation", call.operation);
-  a("call", call.call);
-  a("count", call.count);
-  a("type", call.type);
-  a("reduction", call.reduction);
-  a("root", call.root);
-  a("tag", call.tag);
-  a("synchronous", call.synchronous);
-  a.word("state", call.state, kCallStates);
-  a("called_ago_s", call.called_ago_s);
-  a.if_any("took_s", call.took_s);
-  a("site", call.site);
+void fields(auto& a, Like<CallLine> auto& m) {
+  MUSTER_FIELDS(group, ordinal, operation, call, count, type, reduction, root, tag, synchronous,
+                called_ago_s, site);
+  a.word("state", m.state, kCallStates);
+  a.if_any("took_s", m.took_s);
 }
 
 void fields(auto& a, Like<SectionLine> auto& section) {
@@ -149,69 +117,33 @@ void fields(auto& a, Like<SectionLine> auto& section) {
   a("entered_ago_s", section.entered_ago_s);
 }
 
-void fields(auto& a, Like<RankRecords> auto& records) {
-  a("rank", records.rank);
-  a("pid", records.pid);
-  a("summary", records.summary);
-  a("source", records.source);
-  a("owner", records.owner);
-  a("attached_ago_s", records.attached_ago_s);
-  a("recorded", records.recorded);
-  a("dropped", records.dropped);
-  a("groups_left_out", records.groups_left_out);
-  a("garbage", records.garbage);
-  a("failure", records.failure);
-  a("failed_group", records.failed_group);
-  a("failed_ago_s", records.failed_ago_s);
-  a("groups", records.groups);
-  a("sections", records.sections);
-  a.if_any("current", records.current);
-  a("calls", records.calls);
+void fields(auto& a, Like<RankRecords> auto& m) {
+  MUSTER_FIELDS(rank, pid, summary, source, owner, attached_ago_s, recorded, dropped,
+                groups_left_out, garbage, failure, failed_group, failed_ago_s, groups, sections,
+                calls);
+  a.if_any("current", m.current);
 }
 
-void fields(auto& a, Like<StackFrame> auto& frame) {
-  a("function", frame.function);
-  a("file", frame.file);
-  a("line", frame.line);
+void fields(auto& a, Like<StackFrame> auto& m) {
+  MUSTER_FIELDS(function, file, line);
 }
 
-void fields(auto& a, Like<ThreadStack> auto& thread) {
-  a("thread", thread.thread);
-  a("name", thread.name);
-  a("frames", thread.frames);
+void fields(auto& a, Like<ThreadStack> auto& m) {
+  MUSTER_FIELDS(thread, name, frames);
 }
 
-void fields(auto& a, Like<ProcessStack> auto& process) {
-  a("pid", process.pid);
-  a("name", process.name);
-  a("ended", process.ended);
-  a("doing", process.doing);
-  a("is_idle", process.is_idle);
-  a("is_sole_holder", process.is_sole_holder);
-  a("waits_for_thread", process.waits_for_thread);
-  a("lock_holder", process.lock_holder);
-  a("lock_holder_name", process.lock_holder_name);
-  a("lock_holder_rank", process.lock_holder_rank);
-  a("frames", process.frames);
+void fields(auto& a, Like<ProcessStack> auto& m) {
+  MUSTER_FIELDS(pid, name, ended, doing, is_idle, is_sole_holder, waits_for_thread, lock_holder,
+                lock_holder_name, lock_holder_rank, frames);
 }
 
-void fields(auto& a, Like<EndedThread> auto& thread) {
-  a("name", thread.name);
-  a("error", thread.error);
-  a("site", thread.site);
-  a("ended_ago_s", thread.ended_ago_s);
+void fields(auto& a, Like<EndedThread> auto& m) {
+  MUSTER_FIELDS(name, error, site, ended_ago_s);
 }
 
-void fields(auto& a, Like<RankStacks> auto& stacks) {
-  a("rank", stacks.rank);
-  a("pid", stacks.pid);
-  a("process", stacks.process);
-  a("in_call", stacks.in_call);
-  a("threads", stacks.threads);
-  a("missing", stacks.missing);
-  a("processes", stacks.processes);
-  a("processes_left_out", stacks.processes_left_out);
-  a.if_any("ended_thread", stacks.ended_thread);
+void fields(auto& a, Like<RankStacks> auto& m) {
+  MUSTER_FIELDS(rank, pid, process, in_call, threads, missing, processes, processes_left_out);
+  a.if_any("ended_thread", m.ended_thread);
 }
 
 void fields(auto& a, Like<control::Records> auto& records) {
@@ -235,11 +167,8 @@ void fields(auto& a, Like<control::Variable> auto& variable) {
   a("digest", variable.digest);
 }
 
-void fields(auto& a, Like<JobEntry> auto& entry) {
-  a("pid", entry.pid);
-  a("id", entry.id);
-  a("program", entry.program);
-  a("started", entry.started);
+void fields(auto& a, Like<JobEntry> auto& m) {
+  MUSTER_FIELDS(pid, id, program, started);
 }
 
 }  // namespace muster::wire

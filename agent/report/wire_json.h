@@ -276,3 +276,7 @@ T read(const Json& json, std::string& wrong) {
 }
 
 }  // namespace muster::wire
+
+// In a function fields(auto& a, auto& m): passes these members of `m`, each under its own name.
+#define MUSTER_FIELD(member) a(#member, m.member);
+#define MUSTER_FIELDS(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(MUSTER_FIELD, __VA_ARGS__))
