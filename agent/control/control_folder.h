@@ -51,7 +51,7 @@ struct HiddenJob {
   std::string why;       // Includes what to do.
 };
 // The jobs on this machine that are not in `listed`, and why not; with a `run_dir` only those that
-// use the same. Blocks on procfs, too (hidden_jobs.cc).
+// use the same. Blocks on procfs, too.
 std::vector<HiddenJob> hidden_jobs(const ControlPlace& place, std::span<const JobEntry> listed);
 
 // Connects; may block, but only briefly. Returns a descriptor; fails with ExitCode::environment.

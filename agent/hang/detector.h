@@ -191,7 +191,7 @@ class Detector {
   void note_seen(Case& one, bool is_new) const;
   Instant begin_of(const Case& one) const;
 
-  // ---- findings (detector_findings.cc)
+  // ---- findings (detector_cases.cc)
   void judge_mismatches(Instant now);
   void explain_failure();
   bool is_under_way(const GroupKey& group, uint64_t ordinal) const;

@@ -94,7 +94,7 @@ const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal);
 // nullptr: the rank's newest digest does not show the group.
 const GroupDigest* find_group(const RankState& rank, const GroupKey& key);
 
-// Sets `completed` of device calls whose ends are not seen (unseen.cc): of NCCL's, a plugin only
+// Sets `completed` of device calls whose ends are not seen: of NCCL's, a plugin only
 // learns of the launch. A call that needs a member cannot be complete before that member has made
 // it, nor can a later one, since a device performs a group's calls in order. So `completed` becomes
 // the last call that may be complete; for members that wait for none, `called`. Whether a call that

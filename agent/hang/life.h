@@ -1,5 +1,5 @@
 // The process state of a rank, from two samples of its process tree. Pure, except for look_at():
-// the simulator and tests make samples up. life_text.cc has the words.
+// the simulator and tests make samples up.
 //
 //   state            the first that holds
 //   gone             its process has ended

@@ -20,7 +20,7 @@ const char* failure_class_name(FailureClass kind);
 // by one of these signals, or the shell convention 128 + n.
 bool explained_by_stop(const ExitStatus& status, int stop_signal, bool killed);
 
-// ---- ends explained by a limit or a lack of memory (resource_cause.cc)
+// ---- ends explained by a limit or a lack of memory
 
 // Explains a SIGKILL that muster did not send.
 Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence);

@@ -1,5 +1,5 @@
 // The lines of one traceback, without the prefix of its first line, and what each is: primitives of
-// the traceback reader (python_words.cc) and of its part for rich's boxes (rich_words.cc). Pure.
+// the traceback reader (python_words.cc), which reads rich's boxes too. Pure.
 #pragma once
 
 #include <cstddef>

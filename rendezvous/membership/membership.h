@@ -361,7 +361,7 @@ class Membership {
   Node* node_of(membership::ConnectionId connection);
   Node& node_of(const membership::AgentId& agent);
 
-  // membership_reports.cc: what a report means.
+  // membership_rounds.cc: what a report means.
   void take_evidence(Node& node, const membership::Report& report);
   void take_failure(Node& node, const membership::Report& report);
   bool is_unfit(const Node& node, const membership::Report& report) const;
@@ -405,7 +405,7 @@ class Membership {
   bool is_short() const;
   bool change_allowed() const;
 
-  // membership_status.cc: lines for people.
+  // Lines for people.
   std::string name_of(const Node& node) const;
   std::string state_text(const Node& node, Instant now) const;
   std::string_view part_text(const Node& node) const;

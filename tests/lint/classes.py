@@ -10,13 +10,12 @@ LIMITS = {"members": 25, "bools": 5, "methods": 50, "files": 3}
 # Classes over the limits; their numbers may only shrink.
 LARGE = {
     "Detector": {"methods": 65},
-    "FlatGroup": {"files": 6},
     "Group": {"methods": 64, "files": 5},
     "Hosting": {"members": 27, "bools": 9},
     "JobRecorder": {"methods": 52},
     "JobWatch": {"bools": 6},
     "Member": {"members": 37, "bools": 7, "methods": 59},
-    "Membership": {"members": 41, "bools": 6, "methods": 120, "files": 5},
+    "Membership": {"members": 41, "bools": 6, "methods": 120},
     "OutputLoop": {"members": 26},
     "ProcessGroup": {"methods": 82},  # A public handle: each operation, its asynchronous form, their overloads.
     "WatchLoop": {"methods": 52},
