@@ -23,8 +23,6 @@
 #include "agent/job/job_recorder.h"
 #include "agent/job/job_seam.h"
 #include "agent/job/meeting_facts.h"
-#include "agent/job/own_interface.h"
-#include "agent/job/own_task.h"
 #include "agent/job/rendezvous_options.h"
 #include "agent/job/time_limit.h"
 #include "agent/launch_spec.h"

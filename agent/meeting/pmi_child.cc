@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/meeting/pmi1.h"
+#include "agent/meeting/pmi_answer.h"
 #include "agent/meeting/pmix_abi.h"
 #include "agent/process/spawn.h"
 #include "agent/report/text.h"

@@ -1,5 +1,6 @@
-// The text that precedes each console line, and its insertion before a line's first byte. Only '\n'
-// ends a line, not a progress bar's '\r', and every byte of the worker passes unchanged. Pure.
+// The text that precedes each console line, its insertion before a line's first byte, and the
+// choice of lines. Only '\n' ends a line, not a progress bar's '\r', and every byte of the worker
+// passes unchanged. Pure.
 #pragma once
 
 #include <string>
@@ -35,6 +36,26 @@ class LinePrefixer {
 
  private:
   bool at_start_ = true;
+};
+
+// Selects the lines that contain one of several texts, for the filtered copy of a tee'd stream.
+// Matches the raw bytes of a line, case-sensitive; a line longer than 1 MiB in pieces of that size.
+// A last line without a newline gets one, since other ranks write to the same file.
+class LineFilter {
+ public:
+  static constexpr size_t kLineMax = size_t{1} << 20;
+
+  explicit LineFilter(std::vector<std::string> needles) : needles_(std::move(needles)) {}
+
+  // Appends the matching lines that end in `bytes`, each preceded by `prefix`.
+  void feed(std::string_view prefix, std::string_view bytes, std::string& out);
+  void finish(std::string_view prefix, std::string& out);
+
+ private:
+  void judge(std::string_view prefix, std::string_view line, std::string& out) const;
+
+  std::vector<std::string> needles_;
+  std::string partial_;
 };
 
 }  // namespace muster

@@ -1,15 +1,17 @@
 #include "agent/output/worker_stream.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "agent/output/log_tree.h"
 
 namespace muster {
-
 namespace {
 
 std::string log_time_of_day() {
@@ -25,6 +27,37 @@ std::string log_time_of_day() {
 constexpr size_t kKeptLines = 10'000;
 
 }  // namespace
+
+ssize_t ReadMeter::read(char* buffer, size_t size) {
+  const std::lock_guard lock(mutex_);
+  for (;;) {
+    const ssize_t n = ::read(fd_.get(), buffer, size);
+    if (n >= 0) {
+      total_ += static_cast<uint64_t>(n);
+      return n;
+    }
+    if (errno == EAGAIN) return -1;
+    if (errno != EINTR) return 0;
+  }
+}
+
+void ReadMeter::close() {
+  const std::lock_guard lock(mutex_);
+  fd_.reset();
+}
+
+void ReadMeter::mark_stop() {
+  const std::lock_guard lock(mutex_);
+  if (mark_) return;
+  int waiting = 0;
+  if (fd_ && ::ioctl(fd_.get(), FIONREAD, &waiting) != 0) waiting = 0;
+  mark_ = total_ + static_cast<uint64_t>(std::max(waiting, 0));
+}
+
+uint64_t ReadMeter::before_stop() const {
+  const std::lock_guard lock(mutex_);
+  return mark_.value_or(total_);
+}
 
 WorkerStream::WorkerStream(StreamParts parts)
     : parts_(std::move(parts)),

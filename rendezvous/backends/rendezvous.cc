@@ -12,7 +12,6 @@
 #include "rendezvous/backends/file_keeper.h"
 #include "rendezvous/backends/host_finder.h"
 #include "rendezvous/backends/keeper_finder.h"
-#include "rendezvous/backends/known_host_finder.h"
 #include "rendezvous/backends/solo_rendezvous.h"
 #include "rendezvous/backends/threaded_rendezvous.h"
 #include "rendezvous/membership/coordinator.h"

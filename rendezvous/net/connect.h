@@ -21,7 +21,6 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/net/address.h"
-#include "rendezvous/net/net_error.h"
 #include "rendezvous/net/resolve.h"
 
 namespace muster {

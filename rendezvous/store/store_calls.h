@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/store/tcpstore_reply.h"
+#include "rendezvous/store/tcpstore_codec.h"
 
 namespace muster {
 

@@ -3,7 +3,7 @@
 // make no difference, and no answer is larger than allowed.
 #include <string>
 
-#include "rendezvous/store/tcpstore_reply.h"
+#include "rendezvous/store/tcpstore_codec.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace muster::fuzz {

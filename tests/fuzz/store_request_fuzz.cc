@@ -8,7 +8,6 @@
 
 #include "rendezvous/store/store_machine.h"
 #include "rendezvous/store/tcpstore_codec.h"
-#include "rendezvous/store/tcpstore_reply.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace muster::fuzz {

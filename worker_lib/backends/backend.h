@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rendezvous/store/store_client.h"
-#include "worker_lib/call_signature.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"

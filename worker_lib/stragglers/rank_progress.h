@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker_lib/call_signature.h"
+#include "worker_lib/call_word.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {

@@ -1,6 +1,6 @@
-#include "worker_lib/call_signature.h"
-
 #include <gtest/gtest.h>
+
+#include "worker_lib/call_word.h"
 
 namespace muster::worker {
 namespace {

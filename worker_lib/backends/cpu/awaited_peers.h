@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "worker_lib/call_signature.h"
+#include "worker_lib/call_word.h"
 
 namespace muster::worker {
 

@@ -1,5 +1,3 @@
-#include "agent/meeting/pmi1.h"
-
 #include <map>
 #include <string>
 #include <vector>
@@ -7,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include "agent/meeting/pmi_answer.h"
 
 namespace muster {
 namespace {

@@ -1,9 +1,8 @@
-#include "agent/output/line_filter.h"
-
 #include <gtest/gtest.h>
 
-namespace muster {
+#include "agent/output/prefix.h"
 
+namespace muster {
 namespace {
 
 std::string filtered(std::vector<std::string> needles, const std::vector<std::string>& feeds) {

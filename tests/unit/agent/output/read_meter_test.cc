@@ -1,11 +1,11 @@
-#include "agent/output/read_meter.h"
-
 #include <optional>
 #include <string>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "agent/output/worker_stream.h"
 
 namespace muster {
 namespace {

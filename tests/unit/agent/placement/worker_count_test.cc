@@ -1,6 +1,6 @@
-#include "agent/placement/worker_count.h"
-
 #include <gtest/gtest.h>
+
+#include "agent/placement/placement.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,6 @@
 #include "rendezvous/backends/endpoint_finder.h"
 #include "rendezvous/backends/file_keeper.h"
 #include "rendezvous/backends/keeper_finder.h"
-#include "rendezvous/backends/record_file.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 #include "tests/unit/rendezvous/backends/shared_folder.h"
 #include "tests/unit/rendezvous/net/socket_harness.h"

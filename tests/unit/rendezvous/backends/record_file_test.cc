@@ -1,5 +1,3 @@
-#include "rendezvous/backends/record_file.h"
-
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "rendezvous/backends/file_keeper.h"
 #include "tests/unit/rendezvous/backends/shared_folder.h"
 
 namespace muster {

@@ -1,6 +1,6 @@
-#include "rendezvous/net/net_error.h"
-
 #include <gtest/gtest.h>
+
+#include "rendezvous/net/resolve.h"
 
 namespace muster {
 namespace {

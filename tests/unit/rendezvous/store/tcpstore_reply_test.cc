@@ -1,5 +1,3 @@
-#include "rendezvous/store/tcpstore_reply.h"
-
 #include <limits>
 #include <string>
 #include <string_view>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "rendezvous/store/tcpstore_codec.h"
 #include "tests/unit/rendezvous/store/store_harness.h"
 
 namespace muster {
