@@ -16,7 +16,6 @@
 #include "agent/process/worker_environment.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/event_log.h"
-#include "agent/report/hang_news.h"
 #include "agent/report/job_report.h"
 #include "agent/report/judged_attempt.h"
 #include "agent/report/signs.h"

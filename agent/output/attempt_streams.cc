@@ -15,7 +15,6 @@
 #include "rendezvous/base/text.h"
 
 namespace muster {
-
 namespace {
 
 constexpr size_t kPipeDefault = size_t{64} << 10;

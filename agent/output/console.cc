@@ -10,7 +10,6 @@
 #include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
-
 namespace {
 
 constexpr size_t kKeptMax = size_t{8} << 20;  // A larger buffer is freed after use.

@@ -5,7 +5,6 @@
 #include "rendezvous/base/error.h"
 
 namespace muster {
-
 namespace {
 
 size_t whole_lines(std::string_view bytes) {

@@ -13,7 +13,6 @@
 #include "rendezvous/base/random.h"
 
 namespace muster {
-
 namespace {
 
 namespace fs = std::filesystem;

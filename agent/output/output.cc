@@ -8,7 +8,6 @@
 #include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
-
 namespace {
 
 constexpr Duration kDestructorWait = std::chrono::seconds(2);

@@ -18,7 +18,6 @@
 #include "rendezvous/base/text.h"
 
 namespace muster {
-
 namespace {
 
 constexpr uint64_t kRequestsToken = 0;

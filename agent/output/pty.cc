@@ -10,7 +10,6 @@
 #include <termios.h>
 
 namespace muster {
-
 namespace {
 
 tl::unexpected<Error> pty_error(const char* step) {

@@ -13,7 +13,6 @@
 #include "rendezvous/base/text.h"
 
 namespace muster {
-
 namespace {
 
 struct WriteEnd {

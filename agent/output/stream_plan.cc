@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace muster {
-
 namespace {
 
 bool asks_for(const StreamsByRank& flag, const StreamFacts& facts) {

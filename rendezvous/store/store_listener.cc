@@ -11,7 +11,6 @@
 #include "rendezvous/store/store_sockets.h"
 
 namespace muster {
-
 namespace {
 
 // Connections accepted per batch; between batches the loop runs its other work.

@@ -3,7 +3,6 @@
 #include <atomic>
 
 namespace muster {
-
 namespace {
 
 std::atomic<const StoreSocketObserver*> store_socket_observer = nullptr;

@@ -3,7 +3,6 @@
 #include "rendezvous/base/error.h"
 
 namespace muster {
-
 namespace {
 // Overhead of a line besides its name: node, bucket, allocations.
 constexpr size_t kLineBytes = 112;

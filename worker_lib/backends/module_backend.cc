@@ -20,7 +20,6 @@
 #include "worker_lib/time_text.h"
 
 namespace muster::worker {
-
 namespace {
 
 // ---- the two sides of the table

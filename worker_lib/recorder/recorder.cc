@@ -13,7 +13,6 @@
 #include "worker_lib/fork_guard.h"
 
 namespace muster::worker {
-
 namespace {
 
 std::atomic<Recorder*> of_this_process = nullptr;

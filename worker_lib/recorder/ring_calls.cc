@@ -5,7 +5,6 @@
 #include <numeric>
 
 namespace muster::worker {
-
 namespace {
 
 // Both enums have the same order, which a test checks by the names.

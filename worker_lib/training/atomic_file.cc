@@ -16,7 +16,6 @@
 #include "rendezvous/base/random.h"
 
 namespace muster::worker {
-
 namespace {
 
 constexpr size_t kFirstRead = size_t{256} << 10;

@@ -4,7 +4,6 @@
 #include <utility>
 
 namespace muster::worker {
-
 namespace {
 
 const std::byte* end_of(const Buffer& buffer) {

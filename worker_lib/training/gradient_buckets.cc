@@ -19,7 +19,6 @@
 #include "worker_lib/training/helper_error.h"
 
 namespace muster {
-
 namespace {
 
 using worker::BucketPlan;

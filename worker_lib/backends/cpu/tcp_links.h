@@ -15,7 +15,6 @@
 #include "rendezvous/base/event_fd.h"
 #include "worker_lib/backends/cpu/links.h"
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
-#include "worker_lib/backends/cpu/tcp_listeners.h"
 #include "worker_lib/members.h"
 
 namespace muster::worker {

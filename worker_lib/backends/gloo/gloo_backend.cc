@@ -26,7 +26,6 @@ struct muster_module_group {
 };
 
 namespace muster::worker {
-
 namespace {
 
 // Names the peers whose connections broke: each died, or left the group after an error or an abort.

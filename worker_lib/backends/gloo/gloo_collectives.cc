@@ -19,7 +19,6 @@
 #include "worker_lib/copy_bytes.h"
 
 namespace muster::worker {
-
 namespace {
 
 // One call. Gloo moves elements of one byte, except in reductions, so counts become bytes.

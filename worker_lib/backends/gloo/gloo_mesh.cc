@@ -11,7 +11,6 @@
 #include <gloo/transport/unbound_buffer.h>
 
 namespace muster::worker {
-
 namespace {
 
 using std::chrono::milliseconds;

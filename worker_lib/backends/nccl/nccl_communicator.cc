@@ -11,7 +11,6 @@
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
-
 namespace {
 
 using std::chrono::microseconds;

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 namespace muster::worker {
-
 namespace {
 
 constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY", "libnccl.so.2"};

@@ -16,7 +16,6 @@
 #include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
-
 namespace {
 
 // NCCL refuses two ranks on one GPU unless this variable is set; it is meant for tests.

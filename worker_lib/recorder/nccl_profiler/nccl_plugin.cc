@@ -3,7 +3,6 @@
 #include "worker_lib/recorder/nccl_profiler/plugin.h"
 
 namespace muster::nccl {
-
 namespace {
 
 bool is_task(uint64_t type) {

@@ -23,7 +23,6 @@
 #include "rendezvous/ring/ring_writer.h"
 
 namespace muster::ring {
-
 namespace {
 
 // Attached by this process or its parent. Never destroyed: threads may record to the end.

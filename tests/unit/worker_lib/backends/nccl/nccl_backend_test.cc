@@ -18,7 +18,6 @@
 #include "tests/unit/worker_lib/backends/backend_reference.h"
 #include "tests/unit/worker_lib/backends/nccl/nccl_fake.h"
 #include "tests/wait_for.h"
-#include "worker_lib/backends/nccl/nccl_calls.h"
 #include "worker_lib/backends/nccl/nccl_core.h"
 
 namespace muster::worker {
