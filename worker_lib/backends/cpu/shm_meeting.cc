@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/error.h"
-#include "worker_lib/backends/cpu/tcp_listeners.h"
+#include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/stream_socket.h"

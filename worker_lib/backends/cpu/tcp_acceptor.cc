@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/event_fd.h"
+#include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
+#include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
@@ -22,6 +24,39 @@ constexpr std::chrono::seconds kHelloLimit{10};
 constexpr size_t kVisitorsMax = 256;
 
 }  // namespace
+
+std::string random_socket_name() {
+  return "muster-" + to_hex(random_bytes(16));
+}
+
+std::string ListenAddress::encode() const {
+  return fmt::format("{} {}", tcp.to_string(), to_hex(local));
+}
+
+std::optional<ListenAddress> ListenAddress::decode(std::string_view text) {
+  const size_t blank = text.find(' ');
+  if (blank == std::string_view::npos) return std::nullopt;
+  const auto address = SocketAddress::parse(text.substr(0, blank));
+  const auto name = from_hex(text.substr(blank + 1));
+  if (!address || !name) return std::nullopt;
+  return ListenAddress{*address, *name};
+}
+
+Outcome<Listeners> open_listeners(const Peer& self) {
+  const std::optional<IpAddress> ip = IpAddress::parse(self.address);
+  if (!ip)
+    return failed(ErrorCode::system,
+                  fmt::format("{} has no usable address: {:?}", describe(self), self.address));
+  auto listening = listen_near(*ip);
+  if (!listening) return failed(ErrorCode::system, listening.error().message);
+
+  Listeners open;
+  open.listeners.push_back(std::move(listening->fd));
+  open.address = {{*ip, listening->address.port}, random_socket_name()};
+  open.listeners.push_back(listen_local(open.address.local));
+  if (!open.listeners.back()) return socket_failure("listen on an abstract Unix socket", errno);
+  return open;
+}
 
 std::string link_purpose(const LinkHello& hello, const ListenAddress& to) {
   return fmt::format("data {} from {} to {}", hello.purpose, hello.from, to.encode());

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_lib/backends/nccl/gpu_events.h"
+#include "worker_lib/backends/nccl/cuda_driver.h"
 #include "worker_lib/backends/nccl/nccl_communicator.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"

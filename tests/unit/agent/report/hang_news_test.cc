@@ -1,8 +1,8 @@
-#include "agent/report/hang_news.h"
-
 #include <numeric>
 
 #include <gtest/gtest.h>
+
+#include "agent/report/event_log.h"
 
 namespace muster {
 namespace {

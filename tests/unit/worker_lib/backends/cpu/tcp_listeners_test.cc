@@ -1,5 +1,3 @@
-#include "worker_lib/backends/cpu/tcp_listeners.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -11,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
+#include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
