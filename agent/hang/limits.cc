@@ -34,14 +34,6 @@ const LearntLimits::Learnt& LearntLimits::of(const LimitKey& key) const {
   return found == learnt_.end() ? nothing : found->second;
 }
 
-Duration LearntLimits::hang(const LimitKey& key) const {
-  return limits_.hang_timeout * of(key).hang_factor;
-}
-
-Duration LearntLimits::busy(const LimitKey& key) const {
-  return limits_.busy_timeout * of(key).busy_factor;
-}
-
 Duration LearntLimits::double_hang(const LimitKey& key) {
   int& factor = learnt_[key].hang_factor;
   factor = std::min(2 * factor, kFactorMax);

@@ -49,8 +49,8 @@ class LearntLimits {
  public:
   explicit LearntLimits(const Limits& limits) : limits_(limits) {}
 
-  Duration hang(const LimitKey& key) const;
-  Duration busy(const LimitKey& key) const;
+  Duration hang(const LimitKey& key) const { return limits_.hang_timeout * of(key).hang_factor; }
+  Duration busy(const LimitKey& key) const { return limits_.busy_timeout * of(key).busy_factor; }
 
   // Double the limit and return it.
   Duration double_hang(const LimitKey& key);

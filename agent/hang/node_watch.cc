@@ -198,10 +198,6 @@ void NodeWatch::name_sites(int rank, const RecordedState& state, std::vector<Rec
                    });
 }
 
-void NodeWatch::was_held(int rank) {
-  if (Worker* const one = worker(rank)) one->look.reset();
-}
-
 std::vector<pid_t> NodeWatch::pids() const {
   std::vector<pid_t> pids;
   for (const Worker& one : workers_)

@@ -57,7 +57,9 @@ class NodeWatch {
   // Samples the processes of these ranks from now on; ignores those of other nodes.
   void look_at(const std::vector<int>& ranks);
   // Drops the last sample of a rank that we stopped: a state takes two samples after that.
-  void was_held(int rank);
+  void was_held(int rank) {
+    if (Worker* const one = worker(rank)) one->look.reset();
+  }
   std::vector<pid_t> pids() const;  // By local rank; 0: not running.
 
  private:

@@ -46,10 +46,6 @@ void RankState::see(const Life& seen, Instant at, Duration between) {
   life_seen = at;
 }
 
-void RankState::forget_life() {
-  life = {};
-}
-
 LifeState RankState::life_at(Instant now, Duration between) const {
   return now - life_seen > kLooksMissed * between ? LifeState::unknown : life.state;
 }

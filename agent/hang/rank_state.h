@@ -33,7 +33,7 @@ struct RankState {
   // Takes the state of two samples, the later one taken `at`, `between` after the other. A state
   // seen again after a gap counts from these.
   void see(const Life& seen, Instant at, Duration between);
-  void forget_life();
+  void forget_life() { life = {}; }
 
   bool has_failed() const { return digest && digest->has_failed; }
   bool is_last() const { return digest && digest->is_last; }

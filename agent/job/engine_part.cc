@@ -27,10 +27,6 @@ EnginePart::EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSp
       machine_([this](int signal) { return was_sent(signal); }),
       drive_(io, machine_, [this](const EngineSignals::Effect& effect) { perform(effect); }) {}
 
-bool EnginePart::is_of_engine(Sender sender) const {
-  return sender == Sender::engine && engine_.signals_all;
-}
-
 void EnginePart::listen() {
   if (witness_->fd() < 0) {
     witness_fd_.release();

@@ -57,7 +57,7 @@ class EnginePart {
   bool is_warned() const { return is_warned_; }
 
  private:
-  bool is_of_engine(Sender sender) const;
+  bool is_of_engine(Sender sender) const { return sender == Sender::engine && engine_.signals_all; }
   bool was_sent(int signal);
   void perform(const EngineSignals::Effect& effect);
   void stop(const EngineSignals::Stop& stop);

@@ -96,10 +96,6 @@ Duration LingeringRanks::patience() const {
   return std::max(from_seconds(spec_.shutdown_timeout_s), kSaidAfter);
 }
 
-bool LingeringRanks::acts() const {
-  return spec_.hang.on_hang != OnHang::report;
-}
-
 std::string LingeringRanks::text(int local_rank, const Departure& departure, const Rank& rank,
                                  Duration since) const {
   const std::string site =

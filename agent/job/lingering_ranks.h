@@ -45,7 +45,7 @@ class LingeringRanks {
   void look_at(int local_rank, const Departure& departure);
   void sample(Rank& rank, int local_rank, Instant now);
   Duration patience() const;  // Time from its exception until it counts as failed.
-  bool acts() const;
+  bool acts() const { return spec_.hang.on_hang != OnHang::report; }
   std::string text(int local_rank, const Departure& departure, const Rank& rank,
                    Duration since) const;
 

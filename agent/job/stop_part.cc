@@ -19,10 +19,6 @@ constexpr size_t kErrorCharacters = 200;
 
 }  // namespace
 
-Duration StopPart::grace() const {
-  return from_seconds(spec_.shutdown_timeout_s);
-}
-
 // The stop is recorded before its first signal: what the workers do after it may be its effect.
 void StopPart::begin(int signal) {
   if (std::exchange(has_begun_, true)) return;

@@ -45,7 +45,7 @@ class StopPart {
   StopPart(JobSeam& job, const LaunchSpec& spec, const Parts& parts, Callbacks callbacks)
       : job_(job), spec_(spec), parts_(parts), callbacks_(std::move(callbacks)) {}
 
-  Duration grace() const;
+  Duration grace() const { return from_seconds(spec_.shutdown_timeout_s); }
   void begin_attempt() {
     has_begun_ = false;
     has_victim_ = false;

@@ -49,10 +49,6 @@ void TorchTimers::open(const std::string& temp_dir, std::function<void(const Res
   });
 }
 
-void TorchTimers::forget(pid_t pid) {
-  if (server_) server_->forget(pid);
-}
-
 void TorchTimers::cancel() {
   poll_timer_.cancel();
   if (!server_) return;

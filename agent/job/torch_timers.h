@@ -29,7 +29,9 @@ class TorchTimers {
   void open(const std::string& temp_dir, std::function<void(const Result<void>&)> done);
   void watch_uninterruptible();
   void begin_attempt(int workers) { polls_.assign(static_cast<size_t>(workers), 0); }
-  void forget(pid_t pid);
+  void forget(pid_t pid) {
+    if (server_) server_->forget(pid);
+  }
   std::optional<std::string> path() const {
     return server_ ? std::optional(server_->path()) : std::nullopt;
   }

@@ -147,10 +147,6 @@ bool Console::wants(int stream) {
   return false;
 }
 
-void Console::wait_written() {
-  if (writer_) writer_->flush();
-}
-
 std::optional<std::string> Console::dropped_line() {
   wait_written();
   return sink_->dropped_line();

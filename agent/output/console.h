@@ -86,7 +86,9 @@ class Console {
   int fd() const { return sink_->fd(); }
 
   // These three wait until everything is written.
-  void wait_written();
+  void wait_written() {
+    if (writer_) writer_->flush();
+  }
   std::optional<std::string> dropped_line();
   void finish();  // Last call.
 

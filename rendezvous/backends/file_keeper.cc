@@ -225,8 +225,4 @@ Result<Keeper::Beat> FileKeeper::beat(const HostRecord& own) {
   return Beat::kept;
 }
 
-void FileKeeper::leave(const HostRecord&) {
-  file_.remove();
-}
-
 }  // namespace muster

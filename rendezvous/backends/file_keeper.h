@@ -72,7 +72,7 @@ class FileKeeper : public Keeper {
   Result<bool> write(const HostRecord& own, const JobRecord& before, const JobRecord& now,
                      Duration remember) override;
   Result<Beat> beat(const HostRecord& own) override;
-  void leave(const HostRecord& own) override;
+  void leave(const HostRecord&) override { file_.remove(); }
 
  private:
   RecordFile file_;

@@ -51,10 +51,6 @@ void Hosting::on(Instant, const hosting::Dropped&) {
   if (stage_ != Stage::hosting && stage_ != Stage::retired) stage_ = Stage::away;
 }
 
-void Hosting::look() {
-  stage_ = Stage::looking;
-}
-
 void Hosting::on(Instant now, const hosting::Looked& event) {
   errand_ = Errand::none;
   if (stage_ == Stage::hosting)

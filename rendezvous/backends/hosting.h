@@ -189,7 +189,7 @@ class Hosting {
   void on(Instant now, const hosting::Tick& event);
 
   // The way to a host.
-  void look();
+  void look() { stage_ = Stage::looking; }
   void send_look(Instant now);
   void learn(Instant now, const Keeper::Seen& seen);
   void consider(Instant now);

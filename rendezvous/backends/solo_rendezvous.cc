@@ -83,10 +83,6 @@ Result<std::unique_ptr<Rendezvous>> SoloRendezvous::make(boost::asio::io_context
   return rendezvous;
 }
 
-void SoloRendezvous::tell(News news) {
-  std::visit([this](const auto& one) { on(one); }, news);
-}
-
 void SoloRendezvous::on(const member::ReadyForRound&) {
   if (leaving_) return;
   end_round();

@@ -21,7 +21,9 @@ class SoloRendezvous : public Rendezvous {
                                                   const RendezvousOptions& options,
                                                   Handlers handlers);
 
-  void tell(News news) override;
+  void tell(News news) override {
+    std::visit([this](const auto& one) { on(one); }, news);
+  }
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   void close(std::function<void()> closed) override;

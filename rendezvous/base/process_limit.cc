@@ -33,10 +33,6 @@ int64_t ProcessLimits::refusals() const {
   return sum;
 }
 
-void ProcessLimits::snapshot() {
-  refusals_before_ = refusals();
-}
-
 std::string ProcessLimits::met(uint64_t allowed) const {
   const bool refused = refusals() > refusals_before_;
   int64_t least_room = refused ? std::numeric_limits<int64_t>::max() : 1;

@@ -15,7 +15,7 @@ class ProcessLimits {
   explicit ProcessLimits(const std::filesystem::path& root = "/");
 
   // Records the kernel's count of refusals by cgroups, so that met() detects later ones.
-  void snapshot();
+  void snapshot() { refusals_before_ = refusals(); }
 
   // Returns "pids.max of /sys/fs/cgroup/pids/job is 14", "ulimit -u (RLIMIT_NPROC) is 14 for all
   // processes and threads of uid 4001", or "". `allowed`: the refused process's RLIMIT_NPROC.

@@ -40,10 +40,6 @@ ClientCheck::Verdict ClientCheck::look(int fd) {
   return Verdict::refused;
 }
 
-bool ClientCheck::knows_owners() {
-  return options_.allow_any || (options_.users && options_.local->works());
-}
-
 bool ClientCheck::belongs(const SocketAddress& client, const SocketAddress& store) {
   if (is_unchecked(client.ip)) return true;
   if (!options_.users) return false;

@@ -41,7 +41,7 @@ class ClientCheck {
   // each user who is refused, unless the client has gone already.
   Verdict look(int fd);
   // True if belongs() can answer; tries again if it could not.
-  bool knows_owners();
+  bool knows_owners() { return options_.allow_any || (options_.users && options_.local->works()); }
   // True if the user of the connection from `client` here to `store` may use it. Not asked if NAT
   // is between.
   bool belongs(const SocketAddress& client, const SocketAddress& store);

@@ -156,30 +156,10 @@ bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
   return !others_.empty() || others_until_ > since;
 }
 
-bool HostedJob::has_untold() const {
-  return machine_.has_untold(steady_now());
-}
-
-bool HostedJob::waits_for_nodes() const {
-  return machine_.waits_for_nodes(steady_now());
-}
-
 void HostedJob::on_neighbours(std::string text) {
   if (text == neighbours_) return;
   neighbours_ = std::move(text);
   tell_neighbours();
-}
-
-void HostedJob::tell_neighbours() {
-  drive_.post(membership::Neighbours{options_.hint + neighbours_});
-}
-
-std::string HostedJob::status() const {
-  return machine_.status(steady_now());
-}
-
-std::vector<membership::NodeLine> HostedJob::nodes() const {
-  return machine_.nodes(steady_now());
 }
 
 void HostedJob::perform(const Membership::Effect& effect) {

@@ -56,8 +56,8 @@ class HostedJob {
   void on_disconnected(membership::ConnectionId connection);
 
   // See Membership.
-  bool waits_for_nodes() const;
-  bool has_untold() const;
+  bool waits_for_nodes() const { return machine_.waits_for_nodes(steady_now()); }
+  bool has_untold() const { return machine_.has_untold(steady_now()); }
   void on_neighbours(std::string text);
   void on_granted(membership::Epoch epoch);
   void on_ending_granted();
@@ -67,8 +67,8 @@ class HostedJob {
   // True if agents of other processes are connected, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
-  std::string status() const;
-  std::vector<membership::NodeLine> nodes() const;
+  std::string status() const { return machine_.status(steady_now()); }
+  std::vector<membership::NodeLine> nodes() const { return machine_.nodes(steady_now()); }
 
  private:
   struct Seen {
@@ -91,7 +91,7 @@ class HostedJob {
   void answer(membership::ConnectionId connection, const membership::Query& query);
   void relay(membership::ConnectionId connection, const membership::Datagram& datagram);
   bool is_too_curious(membership::ConnectionId connection);
-  void tell_neighbours();
+  void tell_neighbours() { drive_.post(membership::Neighbours{options_.hint + neighbours_}); }
   void leave_notice(const membership::HostMessage& message);
   void open_store(const membership::OpenStore& request);
   void note_nodes(std::vector<AwaitedKeys>& waits) const;

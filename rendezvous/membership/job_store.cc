@@ -114,10 +114,6 @@ void JobStore::on_full(int fd) {
       remote_address_of(fd).ip.to_string(), options_.bytes_max >> 20));
 }
 
-void JobStore::say(const std::string& line) const {
-  if (options_.say) options_.say(line);
-}
-
 Result<void> JobStore::listen() {
   std::vector<SocketAddress> addresses = options_.addresses;
   for (SocketAddress& address : addresses)

@@ -71,7 +71,9 @@ class JobStore {
   bool is_shared() const { return options_.shared_port.has_value(); }
   bool was_ever_open() const { return was_ever_open_; }
 
-  void say(const std::string& line) const;
+  void say(const std::string& line) const {
+    if (options_.say) options_.say(line);
+  }
 
   // Takes a connection of the shared port.
   void adopt(Arrival arrival) {

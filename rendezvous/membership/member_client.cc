@@ -92,10 +92,6 @@ auto MemberClient::while_linked(Call call) {
   };
 }
 
-std::string MemberClient::status() const {
-  return machine_.status(steady_now());
-}
-
 void MemberClient::perform(const Member::Effect& effect) {
   struct Perform {
     MemberClient& self;

@@ -76,7 +76,7 @@ class MemberClient {
   void post(Member::Event event) { drive_.post(std::move(event)); }
   // Nothing more will be sent or handled.
   bool is_over() const { return machine_.over(); }
-  std::string status() const;
+  std::string status() const { return machine_.status(steady_now()); }
   // Our end of the newest connection, whatever is advertised. Empty before the first.
   const std::string& own_address() const { return own_address_; }
   // Asks the host for all nodes of the job. Calls back once, from the loop, within a second, with

@@ -48,10 +48,6 @@ IpAddress IpAddress::v6(const std::array<uint8_t, 16>& bytes, uint32_t scope) {
   return address;
 }
 
-IpAddress IpAddress::loopback_v6() {
-  return v6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
-}
-
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
   // inet_pton() stops at a NUL, but a string_view may contain one.
   if (text.find('\0') != std::string_view::npos) return std::nullopt;
@@ -61,10 +57,6 @@ std::optional<IpAddress> IpAddress::parse(std::string_view text) {
   std::array<uint8_t, 4> bytes{};
   if (inet_pton(AF_INET, std::string(text).c_str(), bytes.data()) != 1) return std::nullopt;
   return v4(bytes);
-}
-
-bool IpAddress::is_any() const {
-  return *this == any_v4() || *this == any_v6();
 }
 
 bool IpAddress::is_loopback() const {

@@ -24,7 +24,7 @@ class IpAddress {
   static IpAddress any_v4() { return IpAddress(); }
   static IpAddress any_v6() { return v6({}); }
   static IpAddress loopback_v4() { return v4({127, 0, 0, 1}); }
-  static IpAddress loopback_v6();
+  static IpAddress loopback_v6() { return v6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}); }
 
   // Accepts "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2"; nullopt for all else, even names.
   static std::optional<IpAddress> parse(std::string_view text);
@@ -33,8 +33,8 @@ class IpAddress {
   uint32_t scope() const { return scope_; }
   // An IPv4 address is in the first 4; the others are zero.
   const std::array<uint8_t, 16>& bytes() const { return bytes_; }
-  bool is_any() const;         // 0.0.0.0 or ::
-  bool is_loopback() const;    // 127.0.0.0/8 or ::1
+  bool is_any() const { return *this == any_v4() || *this == any_v6(); }  // 0.0.0.0 or ::
+  bool is_loopback() const;                                               // 127.0.0.0/8 or ::1
   bool is_link_local() const;  // 169.254.0.0/16 or fe80::/10
 
   std::string to_string() const;  // "10.0.0.1", "fe80::1%2"; parse() accepts it

@@ -252,10 +252,6 @@ StoreClient StoreClient::with_prefix(std::string_view prefix) const {
   return {channel_, keys_.nested(prefix), timeout_};
 }
 
-StoreClient StoreClient::with_timeout(Duration timeout) const {
-  return {channel_, keys_, timeout};
-}
-
 bool StoreClient::connected() const {
   return !channel_->broken();
 }
@@ -297,10 +293,6 @@ Result<std::string> StoreClient::compare_set(std::string_view key, std::string_v
   return perform(calls::compare_set(keys_, key, expected, desired));
 }
 
-Result<bool> StoreClient::delete_key(std::string_view key) {
-  return perform(calls::delete_key(keys_, key));
-}
-
 Result<int64_t> StoreClient::delete_keys(const std::vector<std::string>& names) {
   int64_t deleted = 0;
   for (size_t at = 0; at < names.size();) {
@@ -318,10 +310,6 @@ Result<int64_t> StoreClient::delete_keys(const std::vector<std::string>& names) 
   return deleted;
 }
 
-Result<int64_t> StoreClient::num_keys() {
-  return perform(calls::num_keys());
-}
-
 Result<Nothing> StoreClient::append(std::string_view key, std::string_view value) {
   return perform(calls::append(keys_, key, value));
 }
@@ -329,10 +317,6 @@ Result<Nothing> StoreClient::append(std::string_view key, std::string_view value
 Result<std::vector<std::string>> StoreClient::multi_get(const std::vector<std::string>& names) {
   if (auto there = wait(names); !there) return tl::unexpected(there.error());
   return perform(calls::multi_get(keys_, names));
-}
-
-Result<uint32_t> StoreClient::ping(uint32_t nonce) {
-  return perform(calls::ping(nonce));
 }
 
 Result<std::vector<std::string>> StoreClient::list_keys() {

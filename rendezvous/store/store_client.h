@@ -48,7 +48,7 @@ class StoreClient {
   // Returns a handle on the same connection whose keys all begin with `prefix` + "/". Nests.
   StoreClient with_prefix(std::string_view prefix) const;
   // Returns a handle on the same connection with another Options::timeout.
-  StoreClient with_timeout(Duration timeout) const;
+  StoreClient with_timeout(Duration timeout) const { return {channel_, keys_, timeout}; }
 
   Result<Nothing> set(std::string_view key, std::string_view value);
   // Waits until the key exists.
@@ -61,15 +61,15 @@ class StoreClient {
   Result<std::string> compare_set(std::string_view key, std::string_view expected,
                                   std::string_view desired);
   // Returns false if the key did not exist.
-  Result<bool> delete_key(std::string_view key);
+  Result<bool> delete_key(std::string_view key) { return perform(calls::delete_key(keys_, key)); }
   // Returns how many existed. Pipelines the requests.
   Result<int64_t> delete_keys(const std::vector<std::string>& names);
   // Counts the whole store, regardless of the prefix.
-  Result<int64_t> num_keys();
+  Result<int64_t> num_keys() { return perform(calls::num_keys()); }
   Result<Nothing> append(std::string_view key, std::string_view value);
   // Waits until all keys exist.
   Result<std::vector<std::string>> multi_get(const std::vector<std::string>& names);
-  Result<uint32_t> ping(uint32_t nonce);
+  Result<uint32_t> ping(uint32_t nonce) { return perform(calls::ping(nonce)); }
   // Returns the keys below this handle's prefix, without the prefix.
   Result<std::vector<std::string>> list_keys();
 

@@ -71,10 +71,6 @@ bool WatchTree::is_there(int rank) const {
   return doubt == doubts_.end() || doubt->second.returns;
 }
 
-bool WatchTree::is_linked(int rank) const {
-  return link_count_[static_cast<size_t>(rank)] > 0;
-}
-
 // Returns the lowest rank still there, of one node or (-1) of all; -1 if none is left.
 int WatchTree::first_of_node(int wanted_node) const {
   for (int rank = std::max(wanted_node, 0); rank < world_.size(); ++rank) {

@@ -206,7 +206,7 @@ class WatchTree {
   int heir() const;
   int first_of_node(int node) const;
   bool is_there(int rank) const;
-  bool is_linked(int rank) const;
+  bool is_linked(int rank) const { return link_count_[static_cast<size_t>(rank)] > 0; }
   bool is_local(int rank) const { return node(rank) == node(world_.me); }
   int node(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
   bool knows_gone(int rank) const { return gone_[static_cast<size_t>(rank)]; }

@@ -160,10 +160,6 @@ std::vector<int> CpuBackend::awaited() const {
   return peers;
 }
 
-std::vector<NumberedCall> CpuBackend::last_calls() const {
-  return awaited_.calls();
-}
-
 std::string CpuBackend::describe() const {
   if (is_on_one_node()) return "shared memory";
   if (hierarchy_) return fmt::format("{} nodes of {} ranks", layout_.count(), local_.size());

@@ -77,10 +77,6 @@ FlatGroup::FlatGroup(Exchange& exchange, std::vector<int> ranks, int me)
   CHECK(size() > 1 && me >= 0 && me < size());
 }
 
-int FlatGroup::around(int from, int by) const {
-  return ((from + by) % size() + size()) % size();
-}
-
 // In round k every rank sends to the rank 2^k to its right and receives from the rank 2^k to its
 // left; after log2(n) rounds it depends, directly or not, on the arrival of all.
 Outcome<> FlatGroup::barrier() {

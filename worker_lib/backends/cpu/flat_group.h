@@ -106,7 +106,7 @@ class FlatGroup {
  private:
   int peer(int position) const { return ranks_[static_cast<size_t>(position)]; }
   // Returns the position `by` steps to the right of `from` (negative: left), modulo size().
-  int around(int from, int by) const;
+  int around(int from, int by) const { return ((from + by) % size() + size()) % size(); }
 
   // Runs a ring in which every rank sends its own block in the first step, and in each further step
   // passes on what it received in the previous one. See flat_ring.h.

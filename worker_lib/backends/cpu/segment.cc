@@ -119,10 +119,6 @@ Outcome<std::shared_ptr<Segment>> Segment::open(int fd, const SegmentShape& shap
   return opened;
 }
 
-Segment::Head& Segment::head() const {
-  return *reinterpret_cast<Head*>(base_);
-}
-
 const std::atomic<uint32_t>& Segment::abort_word() const {
   return head().abort_word;
 }
@@ -171,10 +167,6 @@ Doorbell& Segment::collective_bell() const {
 
 Doorbell& Segment::doorbell(int rank) const {
   return reinterpret_cast<Doorbell*>(base_ + layout_.bells)[rank];
-}
-
-std::span<std::byte> Segment::extra() const {
-  return {base_ + layout_.extra, shape_.extra_bytes};
 }
 
 CallLine& Segment::call_line(int rank, uint64_t sequence) const {

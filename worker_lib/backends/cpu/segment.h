@@ -85,7 +85,7 @@ class Segment {
   // For the rank's receiving and sending threads; in this class only abort() rings it.
   Doorbell& doorbell(int rank) const;
   // Page-aligned area of shape().extra_bytes.
-  std::span<std::byte> extra() const;
+  std::span<std::byte> extra() const { return {base_ + layout_.extra, shape_.extra_bytes}; }
 
   // ---- collectives: see ShmGroup
 
@@ -105,7 +105,7 @@ class Segment {
   Segment(std::byte* base, int fd, const SegmentShape& shape);
 
   static Layout layout_of(const SegmentShape& shape);
-  Head& head() const;
+  Head& head() const { return *reinterpret_cast<Head*>(base_); }
   size_t line_index(int rank, uint64_t sequence) const {
     return (sequence % 2) * static_cast<size_t>(shape_.ranks) + static_cast<size_t>(rank);
   }

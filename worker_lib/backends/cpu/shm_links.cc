@@ -35,10 +35,6 @@ ShmLinks::ShmLinks(std::shared_ptr<Segment> segment, int me)
   CHECK(segment_->extra().size() >= bytes_for(segment_->ranks()));
 }
 
-ShmLinks::News& ShmLinks::news(int rank) const {
-  return reinterpret_cast<News*>(segment_->extra().data())[rank];
-}
-
 ShmLinks::Ring& ShmLinks::ring(int from, int to) const {
   const auto n = static_cast<size_t>(segment_->ranks());
   const size_t index = static_cast<size_t>(from) * n + static_cast<size_t>(to);
@@ -108,10 +104,6 @@ Outcome<size_t> ShmLinks::read(int peer, std::span<const iovec> parts) {
 std::optional<Failure> ShmLinks::broken() const {
   if (segment_->abort_word().load(std::memory_order_acquire) == 0) return std::nullopt;
   return segment_->failure();
-}
-
-void ShmLinks::observe() {
-  seen_ = news(me_).count.load();
 }
 
 void ShmLinks::sleep(Deadline until, bool patient) {

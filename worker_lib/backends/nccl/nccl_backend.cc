@@ -331,10 +331,6 @@ Outcome<std::shared_ptr<WorkState>> NcclBackend::start(const Operation& operatio
                        .is_barrier = operation.kind == OpKind::barrier});
 }
 
-std::string NcclBackend::refuses(const Transfer& transfer) const {
-  return nccl_refuses(transfer);
-}
-
 Outcome<int> NcclBackend::transfer(const Transfer& transfer, Deadline deadline) {
   if (Outcome<> fine = check(transfer.device); !fine) return tl::unexpected(fine.error());
   const Outcome<> launched =
@@ -362,10 +358,6 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> NcclBackend::begin(
                          .stream = one.stream,
                          .source = one.kind == OpKind::recv ? one.peer : -1}));
   return works;
-}
-
-void NcclBackend::abort(const Failure& failure) {
-  core_->fail(failure);
 }
 
 }  // namespace muster::worker

@@ -50,8 +50,8 @@ class NcclBackend final : public GroupBackend {
   Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
                                                          Deadline deadline) override;
-  std::string refuses(const Transfer& transfer) const override;
-  void abort(const Failure& failure) override;
+  std::string refuses(const Transfer& transfer) const override { return nccl_refuses(transfer); }
+  void abort(const Failure& failure) override { core_->fail(failure); }
   std::optional<uint64_t> first_under_way() const override { return core_->first_under_way(); }
   bool is_idle() const override { return core_->is_all_done(); }
   void wait_idle() override { core_->wait_idle(); }

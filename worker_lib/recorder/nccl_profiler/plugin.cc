@@ -152,14 +152,6 @@ int Plugin::own_mask() const {
   return static_cast<int>(calls | kColl | kP2p | (has_kernels_ ? kKernelChannel : 0));
 }
 
-int Plugin::whole_mask() const {
-  return own_mask() | (chained_ ? chained_.mask() : 0);
-}
-
-bool Plugin::records(uint64_t type) const {
-  return (static_cast<uint64_t>(own_mask()) & type) != 0;
-}
-
 void Plugin::start(Communicator& communicator, void** handle, void* descriptor,
                    const EventFacts& facts) {
   *handle = nullptr;

@@ -78,8 +78,8 @@ class Plugin {
   void begin(int version, const InitFacts& facts);
   void attach();
   int own_mask() const;
-  int whole_mask() const;
-  bool records(uint64_t type) const;
+  int whole_mask() const { return own_mask() | (chained_ ? chained_.mask() : 0); }
+  bool records(uint64_t type) const { return (static_cast<uint64_t>(own_mask()) & type) != 0; }
   void record(Communicator& communicator, Event& event, const EventFacts& facts);
   void record_task(Communicator& communicator, Event& event, const EventFacts& facts);
   void forward(const Communicator& communicator, void** handle, void* descriptor,
