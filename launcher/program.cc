@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "agent/output/fields.h"
 #include "agent/process/helper_command.h"

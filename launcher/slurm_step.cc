@@ -18,7 +18,6 @@
 #include "agent/process/signal_witness.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
-#include "launcher/program_file.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/signal_name.h"

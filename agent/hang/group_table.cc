@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "agent/report/text.h"
-#include "rendezvous/base/text.h"
 
 namespace muster::hang {
 namespace {

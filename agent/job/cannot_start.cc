@@ -9,7 +9,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
-#include "agent/job/node_setup.h"
 #include "agent/job/rendezvous_options.h"
 #include "agent/report/text.h"
 #include "rendezvous/backends/rendezvous.h"

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "agent/letter.h"
-#include "agent/report/text.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/net/call_after.h"
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "agent/hang/hang_text.h"
-#include "agent/report/text.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/base/overloaded.h"
 

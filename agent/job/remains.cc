@@ -8,7 +8,6 @@
 #include <boost/asio/post.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/output/log_tree.h"
 #include "agent/report/last_words.h"

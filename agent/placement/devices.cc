@@ -1,6 +1,5 @@
 #include "agent/placement/devices.h"
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 

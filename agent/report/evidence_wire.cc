@@ -1,7 +1,6 @@
 // Encodes a node's report on its workers for the job's host, which decodes and judges all reports.
 #include <algorithm>
 #include <csignal>
-#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -10,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/failure_wire.h"
-#include "agent/report/text.h"
 #include "agent/report/wire_json.h"
 #include "agent/report/worker_json.h"
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "agent/report/failure_wire.h"
-#include "agent/report/text.h"
 
 namespace muster {
 namespace {

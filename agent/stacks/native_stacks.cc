@@ -21,7 +21,6 @@
 #include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/symbols.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {

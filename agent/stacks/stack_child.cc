@@ -14,7 +14,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "agent/control/control_protocol.h"
 #include "agent/process/helper_command.h"
 #include "agent/process/process_tree.h"
+#include "agent/process/spawn.h"
 #include "agent/report/text.h"
 #include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/stack_signal.h"

@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {

@@ -12,6 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/datagram_budget.h"
 #include "rendezvous/membership/job_store.h"

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/frame_seal.h"

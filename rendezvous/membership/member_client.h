@@ -18,6 +18,7 @@
 #include <tl/expected.hpp>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/client_check.h"
 #include "rendezvous/membership/member.h"

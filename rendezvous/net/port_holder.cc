@@ -6,13 +6,11 @@
 #include <iterator>
 #include <map>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
 
-#include "rendezvous/base/text.h"
 #include "rendezvous/net/process_sockets.h"
 
 namespace muster {

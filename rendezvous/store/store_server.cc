@@ -19,7 +19,6 @@
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
-#include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
 #include "rendezvous/store/store_sockets.h"

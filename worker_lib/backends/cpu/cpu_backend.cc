@@ -1,6 +1,5 @@
 #include "worker_lib/backends/cpu/cpu_backend.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/waiting.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/copy_bytes.h"

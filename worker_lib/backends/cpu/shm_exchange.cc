@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
 #include "worker_lib/backends/cpu/shm_progress.h"
 #include "worker_lib/copy_bytes.h"

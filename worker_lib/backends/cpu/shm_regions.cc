@@ -6,7 +6,6 @@
 
 #include "worker_lib/backends/cpu/memory_file.h"
 #include "worker_lib/fork_guard.h"
-#include "worker_lib/operation.h"
 
 namespace muster::worker {
 namespace {

@@ -1,6 +1,5 @@
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "rendezvous/base/event_fd.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
-#include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
