@@ -5,7 +5,7 @@
 
 Compiles everything with -O0 -fkeep-inline-functions, each function into a section of its own, and lets the linker list
 the sections that it drops. A function that any product keeps is called; of a template one kept instance is enough. Not
-listed: functions of the public headers, constant expressions, and constructors, destructors, operators and lambdas,
+listed: functions of the public headers (muster::detail is theirs, too), constant expressions, and constructors, destructors, operators and lambdas,
 which the compiler generates.
 """
 import os
@@ -34,6 +34,7 @@ FOR_TESTS = {
     "muster::MessageLines::looks": "that the work grows with the text only",
     "muster::Prng::chance": "the simulator's dice",
     "muster::StoreClient::num_keys": "that nothing is left in the store",
+    "muster::c_abi::handle_of": "makes a Work of a test's own state",
     "muster::calls::num_keys": "the same",
     "muster::tcpstore::RequestDecoder::validated": "the decoder's state",
     "muster::worker::CpuBackend::describe": "what a group's backend is made of",
@@ -111,7 +112,7 @@ def main(build, root):
         if not name.startswith("muster::") or MADE_BY_THE_COMPILER.search(text) or is_called(text, alive, alive_templates):
             continue
         parts = name.split("::")
-        if parts[1] in public_types or (len(parts) == 2 and re.search(rf"\b{parts[1]}\(", public)):
+        if parts[1] in public_types or parts[1] == "detail" or (len(parts) == 2 and re.search(rf"\b{parts[1]}\(", public)):
             continue
         if re.search(rf"\bconst(?:expr|eval)\b[^;{{}}]*\b{parts[-1]}\(", source):
             continue
