@@ -5,11 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "muster/types.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/ring/call_kinds.h"
+#include "worker_lib/failure.h"
 #include "worker_lib/purpose.h"
 
 namespace muster::worker {
@@ -56,6 +59,11 @@ struct Operation {
   std::chrono::milliseconds limit{0};  // The call's time-out, for messages; 0: unknown.
   const void* site = nullptr;          // Place of the call in the program, for records.
 };
+
+// Returns why a wait has to end; nullopt: it goes on.
+using Interrupted = std::function<std::optional<Failure>()>;
+// For waits that ask it now and then.
+inline constexpr Duration kInterruptSlice = std::chrono::milliseconds(20);
 
 struct Transfer {
   OpKind kind = OpKind::send;

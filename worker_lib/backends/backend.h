@@ -22,7 +22,6 @@
 namespace muster::worker {
 
 // Returns the reason to give up a wait, if there is one; callable at any time.
-using Interrupted = std::function<std::optional<Failure>()>;
 
 // Inputs of a backend's set-up.
 struct GroupSetup {

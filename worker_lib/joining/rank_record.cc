@@ -9,7 +9,7 @@ namespace muster::worker {
 namespace {
 
 // First field: ranks of another version get an error that says so.
-constexpr std::string_view kRecordVersion = "muster 4";
+constexpr std::string_view kRecordVersion = "muster 5";
 
 }  // namespace
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -111,7 +114,8 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
   }
   for (;;) {
     const Duration left = options.deadline - std::chrono::steady_clock::now();
-    const Duration slice = std::clamp<Duration>(left, std::chrono::milliseconds(1), kUpSlice);
+    const Duration most = options.interrupted ? kInterruptSlice : kUpSlice;
+    const Duration slice = std::clamp<Duration>(left, std::chrono::milliseconds(1), most);
     const Result<Nothing> waited = store.wait(keys, slice);
     if (waited) return {};
     if (!store.connected()) {
@@ -120,6 +124,8 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
     }
     const std::vector<GlobalRank> missing = not_up(store, all);
     if (auto death = death_among(options, missing)) return tl::unexpected(*death);
+    if (auto why = options.interrupted ? options.interrupted() : std::nullopt)
+      return tl::unexpected(std::move(*why));
     if (left > slice) continue;
     if (missing.empty()) return watch_store_failure(waited.error());
     return tl::unexpected(watch::absence(options.world, missing, "join the failure watch"));
@@ -186,6 +192,15 @@ class RealWatch final : public Watch {
       loop.is_over = [lives = options.lives](int rank) { return has_ended(lives, rank); };
     loop.announce = [this](const watch::Announce& told) { announce(told); };
     loop.progress = [this] { return progress(); };
+    loop.decided = [this](const watch::Decision& decision) {
+      const std::lock_guard lock(agreeing_);
+      agreements_[decision.group_id].decision = decision;
+      agreed_.notify_all();
+    };
+    loop.missing = [this](const watch::Missing& missing) {
+      const std::lock_guard lock(agreeing_);
+      agreements_[missing.group_id].missing = missing;
+    };
     loop.extra_fd = stop_.signal().event_fd();
     loop.extra_deadline = [this] { return std::min(stop_.deadline(), next_reminder()); };
     loop.on_extra = [this](Instant now) {
@@ -227,6 +242,7 @@ class RealWatch final : public Watch {
     return std::make_unique<watch::SocketQuestions>(watch::SocketQuestions::Directory{
         .world = world_, .lives = lives_, .keys = loop_->keys(), .ports = loop_->ports()});
   }
+  Outcome<Verdict> agree(const Ballot& ballot, Deadline deadline) override;
   std::optional<Failure> deafness() const override { return loop_->deafness(); }
   bool stop_requested() const override { return stop_.signal().came(); }
   void request_stop() override { stop_.signal().pretend(); }
@@ -278,9 +294,57 @@ class RealWatch final : public Watch {
   std::function<std::string()> progress_;
   std::mutex reminding_;
   std::deque<std::pair<Instant, News>> reminders_;  // Earliest first.
+  struct Agreement {
+    watch::Decision decision;  // The last one that this process waited for.
+    watch::Missing missing;
+  };
+  std::mutex agreeing_;
+  std::condition_variable agreed_;
+  std::map<std::string, Agreement> agreements_;  // By group id.
   std::unique_ptr<WatchLoop> loop_;
   WatchStop stop_;  // Destroyed before loop_: its query wakes that.
 };
+
+Outcome<Verdict> RealWatch::agree(const Ballot& ballot, Deadline deadline) {
+  std::optional<Failure> failure;  // Guarded by agreeing_.
+  const int id = board_.subscribe([&](const News& news) {
+    const std::lock_guard lock(agreeing_);
+    if (news.kind == News::Kind::stopped && !failure) failure = news.failure;
+    agreed_.notify_all();
+  });
+  loop_->post(watch::Cast{{.group_id = ballot.group_id,
+                           .members = ballot.members,
+                           .number = ballot.number,
+                           .rank = me_.value,
+                           .kind = ballot.kind,
+                           .value = ballot.value,
+                           .text = ballot.text,
+                           .verdict = {}}});
+  Outcome<Verdict> outcome;
+  {
+    std::unique_lock lock(agreeing_);
+    const Agreement& agreement = agreements_[ballot.group_id];
+    const auto is_over = [&] { return agreement.decision.number >= ballot.number || failure; };
+    while (!is_over() && std::chrono::steady_clock::now() < deadline) {
+      agreed_.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kUpSlice));
+      if (auto deaf = loop_->deafness(); deaf && !failure) failure = std::move(deaf);
+    }
+    if (agreement.decision.number >= ballot.number) {
+      outcome = agreement.decision.verdict;
+    } else if (failure) {
+      outcome = tl::unexpected(std::move(*failure));
+    } else {
+      std::vector<GlobalRank> ranks;
+      if (agreement.missing.number == ballot.number) {
+        for (const int rank : agreement.missing.ranks)
+          ranks.push_back({rank});
+      }
+      outcome = failed(ErrorCode::timeout, "", std::move(ranks));
+    }
+  }
+  board_.unsubscribe(id);
+  return outcome;
+}
 
 }  // namespace
 

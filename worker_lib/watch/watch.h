@@ -24,6 +24,19 @@
 
 namespace muster::worker {
 
+// What the members of a group agree on; all must agree on the same.
+enum class BallotKind : uint8_t { agree, shrink, meet, confirm };
+
+// The answer of an agreement.
+struct Verdict {
+  uint64_t value = ~uint64_t{0};  // The bits that all voters have set.
+  uint8_t kinds = 0;              // 1 << BallotKind of every voter.
+  // That of the first voter that gave one; voters with value 0 go first.
+  std::string text = {};
+  std::vector<int> voters = {};  // Ranks of the job, ascending. Some may have died since.
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
 class Watch {
  public:
   // Queries other ranks' watches for progress. One thread, which blocks in wait() only.
@@ -75,6 +88,16 @@ class Watch {
   };
   using Listener = std::function<void(const News&)>;
 
+  // This rank's part in an agreement of a group; see agreements.h.
+  struct Ballot {
+    std::string group_id;
+    std::vector<int> members;  // Ranks of the job.
+    uint64_t number = 0;       // Counts the group's agreements, from 1.
+    BallotKind kind = BallotKind::agree;
+    uint64_t value = 0;
+    std::string text = {};  // At most 4,096 bytes.
+  };
+
   struct Options {
     Members world;
     std::string secret = {};  // The job's, by which its ranks authenticate each other.
@@ -83,6 +106,8 @@ class Watch {
     Deadline deadline;
     // Processes by rank, if known: the wait for a rank of this node ends with its process.
     std::vector<ProcessLife> lives = {};
+    // Asked now and then while ranks do not listen yet: why the set-up has to end; may be empty.
+    Interrupted interrupted = {};
     StopPolicy on_sigterm = StopPolicy::end_calls;
     // Fetches the launcher's reason once SIGTERM has come (from the agents' store: see
     // ask_agents_store() in failure_notice.h); may be empty. Called on its own thread.
@@ -114,6 +139,11 @@ class Watch {
   virtual void answer_with(std::function<std::string()> progress) = 0;
   // Null in a world of one.
   virtual std::unique_ptr<Questions> questions() = 0;
+
+  // Votes, and returns the verdict: the same on all ranks that get one. Fails with timeout, without
+  // a message, and with the ranks that are missing if known; with stopped. The agreement goes on
+  // after that, so this rank must not begin the group's next one. One call for a group at a time.
+  virtual Outcome<Verdict> agree(const Ballot& ballot, Deadline deadline) = 0;
 
   // Returns the failure to report if the program has closed the watch's descriptors.
   virtual std::optional<Failure> deafness() const { return std::nullopt; }

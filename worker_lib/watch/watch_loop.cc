@@ -121,7 +121,6 @@ void WatchLoop::wake() {
   raise_event(wake_.fd());
 }
 
-// Returns the least value of done_ once the event has been performed.
 uint64_t WatchLoop::post(WatchTree::Event event) {
   uint64_t ticket;
   {
@@ -278,6 +277,8 @@ void WatchLoop::perform(const WatchTree::Effect& effect) {
     }
     void operator()(const Hangup& e) const { self.drop(e.link); }
     void operator()(const Announce& e) const { self.options_.announce(e); }
+    void operator()(const Decision& e) const { self.options_.decided(e); }
+    void operator()(const Missing& e) const { self.options_.missing(e); }
     void operator()(const Started&) const {
       self.ports_ = self.tree_.ports();
       self.settle({});

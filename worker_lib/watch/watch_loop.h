@@ -38,6 +38,9 @@ class WatchLoop {
     std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // Called on the loop's thread.
     std::function<std::string()> progress;                 // Answers a Hello that asks; likewise.
+    // The agreements' news for this process; likewise.
+    std::function<void(const watch::Decision&)> decided;
+    std::function<void(const watch::Missing&)> missing;
     // A further descriptor and a timer, with the function to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;
@@ -55,6 +58,8 @@ class WatchLoop {
   void settle(Outcome<> outcome);
   // Returns when sent, or after a tenth of a second; on the loop's thread at once.
   void tell(const Watch::News& news);
+  // Performs the event soon. Returns the least number of events performed by then.
+  uint64_t post(WatchTree::Event event);
   // Returns when the others know, at most after kPart.
   void leave();
   // Makes the loop call on_extra soon; no effect after stop().
@@ -118,7 +123,6 @@ class WatchLoop {
   Instant next_deadline() const;
   void on_time();
   void on_event(uint64_t tag, uint32_t events);
-  uint64_t post(WatchTree::Event event);
   void take_posted();
 
   // ---- links (watch_loop_links.cc)

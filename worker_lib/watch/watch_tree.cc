@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "rendezvous/base/error.h"
-#include "worker_lib/rank_runs.h"
 
 namespace muster::worker {
 
@@ -15,8 +12,6 @@ using namespace watch;  // NOLINT: names of the state machine
 namespace {
 
 using NewsKind = Watch::News::Kind;
-
-constexpr size_t kGivenUpMax = 64;
 
 }  // namespace
 
@@ -28,6 +23,7 @@ WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
       ports_(static_cast<size_t>(world_.size())),
       link_count_(static_cast<size_t>(world_.size())),
       gone_(static_cast<size_t>(world_.size())),
+      agreements_(world_.me, world_.size()),
       places_{{world_.me, port}} {
   const int me = world_.me;
   CHECK(me >= 0 && me < world_.size());
@@ -56,7 +52,7 @@ void WatchTree::step(Instant now, const Event& event, std::vector<Effect>& out) 
 Instant WatchTree::next_deadline() const {
   if (parted_) return kNever;
   Instant next = leaving_ ? part_by_ : kNever;
-  next = std::min(next, set_up_deadline());
+  next = std::min({next, set_up_deadline(), agreements_.next_deadline()});
   if (leaving_) return next;
   for (const auto& [rank, doubt] : doubts_)
     next = std::min(next, doubt.until);
@@ -145,6 +141,8 @@ void WatchTree::on(const Linked& event) {
   doubts_.erase(event.rank);
   for (const Watch::News& news : log_)
     out_->push_back(Send{event.link, news});
+  for (const Message& message : agreements_.known())
+    out_->push_back(Send{event.link, message});
   if (failed_) out_->push_back(Send{event.link, GiveUp{*failed_}});
   if (!started_) report_ready();
 }
@@ -220,6 +218,26 @@ void WatchTree::on(const Tell& event) {
   publish(event.news, {});
 }
 
+void WatchTree::on(const Cast& event) {
+  carry(agreements_.cast(now_, event.vote));
+}
+
+// Performs what agreements need. A vote that cannot be sent is among those that a new link gets.
+void WatchTree::carry(const Agreements::Step& step, std::optional<LinkId> from) {
+  const int first = first_of_node(node(world_.me));
+  const int above = first == world_.me ? first_of_node(-1) : first;
+  const auto link = std::ranges::find(links_, above, [](const auto& one) { return one.second; });
+  for (const Vote& vote : step.up) {
+    if (link != links_.end()) out_->push_back(Send{link->first, vote});
+  }
+  for (const Message& message : step.onward)
+    send_all(message, from);
+  for (const Message& message : step.all)
+    send_all(message);
+  out_->insert(out_->end(), step.decided.begin(), step.decided.end());
+  out_->insert(out_->end(), step.missing.begin(), step.missing.end());
+}
+
 // Returns false if the update was known or is invalid.
 bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   const int rank = news.rank.value;
@@ -234,53 +252,20 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
     gone_[static_cast<size_t>(rank)] = true;
     doubts_.erase(rank);
   }
-  if (news.kind == NewsKind::stopped) told_to_stop_[rank] = news.failure;
-  if (news.kind == NewsKind::aborted) note_given_up(news);
+  reasons_.note(now_, news);
   // Other ranks first: a listener may end this process at once.
   send_all(news, from);
   if (rank != world_.me && !leaving_ && news.kind != NewsKind::stopped) announce(news);
   if (news.kind == NewsKind::died) give_up(news.failure);
+  if (goes) carry(agreements_.gone(now_, rank));
   return true;
-}
-
-void WatchTree::note_given_up(const Watch::News& news) {
-  std::erase_if(given_up_, [&](const GivenUp& one) { return now_ - one.at >= kAftermath; });
-  if (!news.failure.ranks.empty() && given_up_.size() < kGivenUpMax)
-    given_up_.push_back({now_, news});
-}
-
-// Returns why the rank may have ended: one of its groups was given up, and not because of it alone.
-// The first such report counts, since later ones may be consequences.
-const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
-  for (const GivenUp& one : given_up_) {
-    const std::vector<GlobalRank>& origin = one.news.failure.ranks;
-    const std::string& id = one.news.group_id;
-    const bool is_member = one.news.rank == rank || id == "world" ||
-                           is_in_runs(id.substr(0, id.find('.')), rank.value);
-    const bool is_own = origin == std::vector{rank};
-    if (is_member && !is_own && now_ - one.at < kAftermath) return &one.news.failure;
-  }
-  return nullptr;
 }
 
 // Announces an update; the death of a rank that ended because of another gets that reason.
 void WatchTree::announce(Watch::News news) {
-  const auto told = told_to_stop_.find(news.rank.value);
-  if (news.kind != NewsKind::died) return out_->push_back(Announce{std::move(news)});
-  if (told == told_to_stop_.end()) {
-    if (const Failure* const reason = reason_to_end(news.rank)) {
-      news.failure.ranks = reason->ranks;
-      news.failure.message = fmt::format("{} ended after this: {}",
-                                         describe(world_[news.rank.value]), reason->message);
-    }
-    return out_->push_back(Announce{std::move(news)});
-  }
-  if (told->second.code == ErrorCode::peer_failed) {
-    news.failure = told->second;
-  } else {
-    news.failure.message = describe(world_[news.rank.value]) + " ended: " + told->second.message;
-  }
-  out_->push_back(Announce{std::move(news), told->second});
+  std::optional<Failure> told;
+  if (news.kind == NewsKind::died) told = reasons_.explain(now_, world_, news);
+  out_->push_back(Announce{std::move(news), std::move(told)});
 }
 
 void WatchTree::lose(int rank, bool lives) {
@@ -320,6 +305,7 @@ void WatchTree::conclude_leave() {
 
 void WatchTree::on(const Tick&) {
   if (now_ >= set_up_deadline()) give_up(set_up_timeout());
+  carry(agreements_.tick(now_));
   if (leaving_) return conclude_leave();
   std::vector<int> lost;
   for (const auto& [rank, doubt] : doubts_) {

@@ -16,6 +16,8 @@
 // - A peer without a link refuses a connection: a death, or the peer has left and that update is
 //   still on its way. This rank dials the next one, and declares the peer dead only after kDoubt.
 //
+// Agreements (agreements.h). Votes go up this tree, all else floods it.
+//
 // Stopping. A rank that got SIGTERM reports it before its calls end, with the reason as far as
 // known; its later death is then not taken for the first failure. Nor is that of a rank whose group
 // was given up because of another rank, if it ends within kAftermath.
@@ -35,6 +37,8 @@
 #include "rendezvous/base/time.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
+#include "worker_lib/watch/agreements.h"
+#include "worker_lib/watch/end_reasons.h"
 #include "worker_lib/watch/watch.h"
 #include "worker_lib/watch/watch_wire.h"
 
@@ -71,6 +75,9 @@ struct DialFailed {
 };
 struct Tell {  // An update of this process.
   Watch::News news;
+};
+struct Cast {  // This process's vote in an agreement.
+  Vote vote;
 };
 // The process of `rank`, which may never have been linked, is known to have ended.
 struct Ended {
@@ -119,8 +126,6 @@ inline constexpr int kMeshRanksMax = 16;
 inline constexpr Duration kDoubt = std::chrono::milliseconds(200);
 // Grace for restoring a broken connection between nodes.
 inline constexpr Duration kReturn = std::chrono::milliseconds(300);
-// Time within which a rank may end because its group was given up.
-inline constexpr Duration kAftermath = std::chrono::seconds(10);
 // Limits for leaving: in all, and once a rank that stays has acknowledged it.
 inline constexpr Duration kPart = std::chrono::milliseconds(500);
 inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
@@ -135,11 +140,12 @@ Failure absence(const Members& world, const std::vector<GlobalRank>& missing, co
 
 class WatchTree {
  public:
-  using Event =
-      std::variant<watch::Begin, watch::Linked, watch::Received, watch::Closed, watch::DialFailed,
-                   watch::Tell, watch::Ended, watch::Surrender, watch::Leave, watch::Tick>;
-  using Effect = std::variant<watch::Dial, watch::Send, watch::Hangup, watch::Announce,
-                              watch::Started, watch::Failed, watch::Parted>;
+  using Event = std::variant<watch::Begin, watch::Linked, watch::Received, watch::Closed,
+                             watch::DialFailed, watch::Tell, watch::Cast, watch::Ended,
+                             watch::Surrender, watch::Leave, watch::Tick>;
+  using Effect =
+      std::variant<watch::Dial, watch::Send, watch::Hangup, watch::Announce, watch::Started,
+                   watch::Failed, watch::Parted, watch::Decision, watch::Missing>;
 
   // `port`: this rank's, for other nodes. `deadline`: the set-up's.
   WatchTree(Members world, uint16_t port, Instant deadline);
@@ -173,6 +179,7 @@ class WatchTree {
   void on(const watch::Closed& event);
   void on(const watch::DialFailed& event);
   void on(const watch::Tell& event);
+  void on(const watch::Cast& event);
   void on(const watch::Ended& event);
   void on(const watch::Surrender& event);
   void on(const watch::Leave&);
@@ -183,14 +190,18 @@ class WatchTree {
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
+  void take(
+      watch::LinkId link,
+      const Like<watch::Vote, watch::Proposal, watch::Decision, watch::Missing> auto& message) {
+    carry(agreements_.take(now_, message), link);
+  }
   // Ignores repeated greetings; queries and answers use their own connections, not links.
   void take(watch::LinkId, const Like<watch::Hello, watch::Answer, watch::Challenge, watch::Proof,
                                       watch::Admitted> auto&) {}
 
+  void carry(const watch::Agreements::Step& step, std::optional<watch::LinkId> from = {});
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);
-  void note_given_up(const Watch::News& news);
-  const Failure* reason_to_end(GlobalRank rank) const;
   void lose(int rank, bool lives = false);
   void forget(watch::LinkId link);
   void send_all(const watch::Message& message, std::optional<watch::LinkId> except = {});
@@ -229,13 +240,9 @@ class WatchTree {
   std::map<int, Doubt> doubts_;
   std::vector<bool> gone_;  // Died or left; by rank.
   std::vector<Watch::News> log_;
-  std::set<std::string> known_;          // Updates other than died and left, encoded.
-  std::map<int, Failure> told_to_stop_;  // The reported reason, by rank.
-  struct GivenUp {
-    Instant at{};
-    Watch::News news;
-  };
-  std::vector<GivenUp> given_up_;  // Within the last kAftermath.
+  std::set<std::string> known_;  // Updates other than died and left, encoded.
+  watch::Agreements agreements_;
+  watch::EndReasons reasons_;
 
   // State of the set-up.
   std::vector<int> first_dials_;

@@ -70,6 +70,33 @@ void fields(auto& a, Like<Proof> auto& m) {
   a.raw(m.proof);
 }
 
+void ranks_field(auto& a, auto& ranks) {
+  a.list(ranks, kCountMax, [&](auto& rank) { a.integer(rank); });
+}
+
+void fields(auto& a, Like<Verdict> auto& m) {
+  a.integer(m.value);
+  a.integer(m.kinds);
+  a.text(m.text, kTextBytesMax);
+  ranks_field(a, m.voters);
+}
+
+void fields(auto& a, Like<Vote, Proposal, Decision, Missing> auto& m) {
+  a.text(m.group_id, kTextBytesMax);
+  a.integer(m.number);
+  if constexpr (requires { m.members; }) {
+    ranks_field(a, m.members);
+    a.integer(m.rank);
+    a.one_of(m.kind, BallotKind::confirm);
+    a.integer(m.value);
+    a.text(m.text, kTextBytesMax);
+    a.integer(m.accepted);
+  }
+  if constexpr (requires { m.ballot; }) a.integer(m.ballot);
+  if constexpr (requires { m.verdict; }) fields(a, m.verdict);
+  if constexpr (requires { m.ranks; }) ranks_field(a, m.ranks);
+}
+
 }  // namespace
 
 std::string encode(const Message& message) {

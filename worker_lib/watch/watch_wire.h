@@ -74,8 +74,49 @@ struct Proof {
 // Confirms to the dialler that it is linked.
 struct Admitted : Nothing {};
 
-using Message =
-    std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Answer, Challenge, Proof, Admitted>;
+// The messages of agreements.h. A member's vote in the agreement `number` of its group, whose
+// members are ranks of the job.
+struct Vote {
+  std::string group_id;
+  std::vector<int> members;
+  uint64_t number = 0;
+  int rank = -1;
+  BallotKind kind = BallotKind::agree;
+  uint64_t value = 0;
+  std::string text;
+  int ballot = -1;    // The coordinator to which it votes.
+  int accepted = -1;  // The coordinator whose verdict it has accepted; -1: none.
+  Verdict verdict;
+  friend bool operator==(const Vote&, const Vote&) = default;
+};
+
+// Goes from the coordinator `ballot` to all.
+struct Proposal {
+  std::string group_id;
+  uint64_t number = 0;
+  int ballot = -1;
+  Verdict verdict;
+  friend bool operator==(const Proposal&, const Proposal&) = default;
+};
+
+// Goes to all.
+struct Decision {
+  std::string group_id;
+  uint64_t number = 0;
+  Verdict verdict;
+  friend bool operator==(const Decision&, const Decision&) = default;
+};
+
+// Goes from the coordinator to all: it waits for these ranks.
+struct Missing {
+  std::string group_id;
+  uint64_t number = 0;
+  std::vector<int> ranks;
+  friend bool operator==(const Missing&, const Missing&) = default;
+};
+
+using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Answer, Challenge, Proof,
+                             Admitted, Vote, Proposal, Decision, Missing>;
 
 inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // Longer answers are cut.
 inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.

@@ -516,6 +516,9 @@ class FakeWatch final : public Watch {
     news_.answer_with(rank_, std::move(progress));
   }
   std::unique_ptr<Questions> questions() override { return std::make_unique<FakeQuestions>(news_); }
+  Outcome<Verdict> agree(const Ballot&, Deadline) override {
+    return failed(ErrorCode::system, "ranks of a fake watch do not agree");
+  }
   bool stop_requested() const override { return false; }
   void request_stop() override {}
 

@@ -40,7 +40,7 @@ RC_GTEST_PROP(RankRecord, CorruptBytesAreRefusedOrReadAsAnotherRecord, ()) {
 }
 
 TEST(RankRecord, EveryFieldIsChecked) {
-  const std::vector<std::string> good{"muster 4", "3",        "node",       "host",
+  const std::vector<std::string> good{"muster 5", "3",        "node",       "host",
                                       "4711",     "10.0.0.1", "boot/1/2/3", "knows 01"};
   const RankRecord expected{
       {GlobalRank{3}, "node", "host", 4711, "10.0.0.1"}, {"boot", 1, 2, 3}, "knows 01"};
@@ -49,7 +49,7 @@ TEST(RankRecord, EveryFieldIsChecked) {
     size_t field;
     const char* text;
   };
-  const std::vector<Case> cases{{0, "muster 3"}, {0, "muster 40"},  {0, ""},      {1, ""}, {1, "x"},
+  const std::vector<Case> cases{{0, "muster 4"}, {0, "muster 50"},  {0, ""},      {1, ""}, {1, "x"},
                                 {1, "3 "},       {1, "2147483648"}, {4, "4711x"}, {4, ""}, {6, ""},
                                 {6, "boot/1/2"}, {6, "boot/1/x/3"}, {6, "/1/2/3"}};
   for (const Case& one : cases) {

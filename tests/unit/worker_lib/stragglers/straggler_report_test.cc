@@ -456,6 +456,9 @@ class CountingWatch final : public Watch {
   void remind(News) override {}
   void leave() override {}
   void answer_with(std::function<std::string()>) override {}
+  Outcome<Verdict> agree(const Ballot&, Deadline) override {
+    return failed(ErrorCode::system, "ranks of a fake watch do not agree");
+  }
   bool stop_requested() const override { return false; }
   void request_stop() override {}
   std::unique_ptr<Questions> questions() override { return std::make_unique<Asking>(*this); }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -59,6 +60,60 @@ TEST(Watch, AllRanksConnectOnEveryShapeOfNodes) {
     expect_started(ranks);
     for (int rank = 0; rank < ranks.size(); ++rank)
       EXPECT_THAT(ranks[rank].ear->now(), IsEmpty());
+  }
+}
+
+// Ranks that get a verdict get the same one, while the first of them dies.
+TEST(Watch, RanksAgreeThoughTheirFirstDies) {
+  for (const std::vector<int>& shape : shapes()) {
+    WatchRanks ranks(shape);
+    ranks.start();
+    expect_started(ranks);
+    Watch::Ballot ballot{.group_id = "g", .members = {}};
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      ballot.members.push_back(rank);
+    std::vector<std::vector<Outcome<Verdict>>> verdicts(shape.size());
+    std::vector<std::thread> threads;
+    for (int rank = 1; rank < ranks.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Watch::Ballot mine = ballot;
+        for (mine.number = 1; mine.number <= 3; ++mine.number) {
+          mine.value = ~(uint64_t{1} << rank);
+          verdicts[static_cast<size_t>(rank)].push_back(
+              ranks[rank].watch->agree(mine, std::chrono::steady_clock::now() + 30s));
+        }
+      });
+    }
+    ranks.kill(0);
+    for (std::thread& thread : threads)
+      thread.join();
+    const uint64_t all = ~((uint64_t{1} << ranks.size()) - 1) | 1;
+    for (int rank = 1; rank < ranks.size(); ++rank) {
+      for (const Outcome<Verdict>& verdict : verdicts[static_cast<size_t>(rank)]) {
+        ASSERT_TRUE(verdict) << verdict.error().message;
+        EXPECT_EQ(verdict->value, all);
+        EXPECT_EQ(verdict->voters.size(), shape.size() - 1);
+      }
+    }
+  }
+}
+
+TEST(Watch, RanksThatDoNotVoteAreNamedAtTheDeadline) {
+  WatchRanks ranks(kTwoNodes);
+  ranks.start();
+  expect_started(ranks);
+  Outcome<Verdict> verdicts[2];
+  std::thread other([&] {
+    verdicts[1] = ranks[2].watch->agree({.group_id = "g", .members = {1, 2, 4}, .number = 1},
+                                        std::chrono::steady_clock::now() + 1s);
+  });
+  verdicts[0] = ranks[1].watch->agree({.group_id = "g", .members = {1, 2, 4}, .number = 1},
+                                      std::chrono::steady_clock::now() + 1s);
+  other.join();
+  for (const Outcome<Verdict>& verdict : verdicts) {
+    ASSERT_FALSE(verdict);
+    EXPECT_EQ(verdict.error().code, ErrorCode::timeout);
+    EXPECT_THAT(verdict.error().ranks, ElementsAre(GlobalRank{4}));
   }
 }
 

@@ -35,7 +35,12 @@ std::vector<Message> all_kinds() {
           Answer{},
           Challenge{{5, 6, 7}, {8, 9}},
           Proof{{255, 1}},
-          Admitted{}};
+          Admitted{},
+          Vote{"g", {0, 2, 5}, 3, 2, BallotKind::meet, 6, "record", 1, 0, {6, 4, "text", {0, 2}}},
+          Vote{},
+          Proposal{"g", 3, 1, {6, 4, "text", {0, 2}}},
+          Decision{"g", ~uint64_t{0}, {}},
+          Missing{"g", 3, {0, 5}}};
 }
 
 TEST(WatchWire, EveryMessageSurvivesEncoding) {

@@ -32,6 +32,7 @@ struct SimulatedRank {
   bool leaves = false;
   std::optional<Failure> failed;
   std::vector<News> heard;
+  std::vector<watch::Decision> decisions;
   Instant left_at{}, parted_at{};
 
   bool is_up() const { return state == State::runs; }
@@ -40,7 +41,7 @@ struct SimulatedRank {
 class WatchWorld {
  public:
   WatchWorld(uint64_t seed, const std::vector<int>& node_of, Duration deadline = 60s)
-      : prng_(seed) {
+      : prng_(seed), node_of_(node_of) {
     Members world;
     for (size_t rank = 0; rank < node_of.size(); ++rank) {
       Peer peer;
@@ -76,6 +77,14 @@ class WatchWorld {
     (*this)[rank].state = SimulatedRank::State::dead;
     close_all(rank);
   }
+  // The same by a loss of power: some of what it has sent last does not arrive.
+  void cut_power(int rank) {
+    for (auto& [id, pipe] : pipes_) {
+      if (pipe.from == rank && !pipe.items.empty())
+        pipe.items.resize(pipe.items.size() - prng_.below(pipe.items.size()));
+    }
+    kill(rank);
+  }
   void leave(int rank) {
     (*this)[rank].leaves = true;
     (*this)[rank].left_at = now_;
@@ -91,7 +100,12 @@ class WatchWorld {
   }
   // `rank` learns from elsewhere that the process of `who` is over.
   void know_ended(int rank, int who) { step(rank, watch::Ended{who}); }
+  void cast(int rank, watch::Vote vote) { step(rank, watch::Cast{std::move(vote)}); }
   void surrender(int rank, const Failure& why) { step(rank, watch::Surrender{why}); }
+  // The same, if they are on different nodes.
+  void cut_between_nodes(int a, int b) {
+    if (node_of_[static_cast<size_t>(a)] != node_of_[static_cast<size_t>(b)]) cut(a, b);
+  }
   // A middlebox forgets the connections between the two.
   void cut(int a, int b) {
     for (auto& [id, pipe] : pipes_) {
@@ -133,7 +147,7 @@ class WatchWorld {
     }
   }
 
- private:
+ public:
   struct Greeting {};  // The acceptor's Hello.
   struct End {};
   using Item = std::variant<Greeting, watch::Message, End>;
@@ -177,6 +191,8 @@ class WatchWorld {
     if (const auto* hangup = std::get_if<watch::Hangup>(&effect)) close(hangup->link);
     if (const auto* announce = std::get_if<watch::Announce>(&effect))
       self.heard.push_back(announce->news);
+    if (const auto* decision = std::get_if<watch::Decision>(&effect))
+      self.decisions.push_back(*decision);
     if (std::holds_alternative<watch::Started>(effect)) self.started = true;
     if (const auto* failed = std::get_if<watch::Failed>(&effect)) self.failed = failed->failure;
     if (std::holds_alternative<watch::Parted>(effect)) {
@@ -264,6 +280,7 @@ class WatchWorld {
   }
 
   Prng prng_;
+  std::vector<int> node_of_;
   Instant now_ = Instant(1h);
   std::vector<SimulatedRank> ranks_;
   std::map<watch::LinkId, Pipe> pipes_;
