@@ -15,7 +15,7 @@ import math
 import os
 import re
 import sys
-from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
+from ctypes import c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, ClassVar, Dict, Match, NoReturn, Optional, Sequence, Tuple, Type
 
 import muster
@@ -203,14 +203,15 @@ class JoinOptions(_Options):
 
 
 # Result type of each function, then its parameters. p: an address, a handle, or a pointer to a structure.
-_TYPES: Dict[str, Any] = {"i": c_int, "l": c_int64, "n": c_size_t, "p": c_void_p, "s": c_char_p, "v": None}
+_TYPES: Dict[str, Any] = {"i": c_int, "l": c_int64, "n": c_size_t, "p": c_void_p, "s": c_char_p, "u": c_uint64,
+                          "v": None}
 _FUNCTIONS: Dict[str, str] = {name: types for name, _, types in (row.partition(":") for row in """
     abi_version:i status_name:si dtype_name:si reduce_op_name:si dtype_size:ni last_error_code:i last_error:s
     last_error_operation:s last_error_group:s last_error_ranks:npn init:ip destroy:v is_initialized:i rank:i
     world_size:i local_rank:i local_world_size:i node_rank:i restart_count:i cuda_device:i is_nccl_available:i
     is_gloo_available:i world:ip new_group:ipnpp split:ipiipp group_free:vp group_is_member:ip group_rank:ip
     group_size:ip group_global_rank:ipi group_from_global_rank:ipi group_name:sp group_join:ipiipp group_leave:ip
-    group_abort:ips group_failure:ip barrier:ippp monitored_barrier:ipip broadcast:ippniipp reduce:ipppniiipp
+    group_abort:ips group_failure:ip group_shrink:ippp group_agree:ipupp barrier:ippp monitored_barrier:ipip broadcast:ippniipp reduce:ipppniiipp
     all_reduce:ipppniipp gather:ipppniipp gather_v:ippnppiipp all_gather:ipppnipp all_gather_v:ippppipp
     scatter:ipppniipp scatter_v:ippppniipp reduce_scatter:ipppniipp reduce_scatter_v:ippppiipp all_to_all:ipppnipp
     all_to_all_v:ipppppipp send:ippniiipp recv:ippniiippp batch:ippnpp broadcast_bytes:ippnippp

@@ -86,12 +86,12 @@ from muster._work import Work
 __all__ = [
     "AbortedError", "BackendError", "DistributedError", "ForkedError", "Group", "InvalidArgumentError", "JobEnvironmentError",
     "MismatchError", "NotInitializedError", "NotMemberError", "OperationTimeout", "PeerFailedError", "Recv", "RendezvousError",
-    "ResourceError", "Send", "StoppedError", "Work", "abort", "all_gather", "all_gather_bytes", "all_gather_object",
+    "ResourceError", "Send", "StoppedError", "Work", "abort", "agree", "all_gather", "all_gather_bytes", "all_gather_object",
     "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v", "allocate_shared", "barrier", "batch", "broadcast",
     "broadcast_bytes", "broadcast_object", "cuda_device", "destroy", "failure", "gather", "gather_v", "init",
     "is_gloo_available", "is_initialized", "is_nccl_available", "local_rank", "local_world_size", "monitored_barrier",
     "new_group", "node_rank", "rank", "recv", "reduce", "reduce_scatter", "reduce_scatter_v", "request_stop", "restart_count",
-    "scatter", "scatter_v", "section", "send", "should_stop", "split", "world", "world_size"]
+    "scatter", "scatter_v", "section", "send", "should_stop", "shrink", "split", "world", "world_size"]
 
 T = TypeVar("T")
 
@@ -338,6 +338,32 @@ class Group:
         below 0, is_member of the result is False."""
         options, color, key = _group_options(name, timeout), _number(color, "split: color"), _number(key, "split: key")
         return _blocking(lambda: Group(_handle_from(_lib.muster_split, self._handle, color, key, ctypes.byref(options))), self)
+
+    # ---- after a death, which fails every call of the group on all members (MPI's users know this way on as ULFM)
+
+    def shrink(self, *, name: Optional[str] = None, timeout: Optional[float] = None) -> Group:
+        """Returns a group of the members that are there, in this group's order and with its name: all of them call it, once their
+        calls have failed. It needs no launcher and no store. One that dies meanwhile is left out, too. In the new group, roots and
+        peers are its ranks, from 0 on; messages and errors name the members by their ranks in the job. What was in flight is lost:
+        some members may have completed an operation that failed on others, so agree on the step from which to go on.
+
+        Raises OperationTimeout with the members that live and do not call it."""
+        options = _group_options(name, timeout)
+        return _blocking(lambda: Group(_handle_from(_lib.muster_group_shrink, self._handle, ctypes.byref(options))), self)
+
+    def agree(self, value: int, *, timeout: Optional[float] = None) -> int:
+        """Returns the bits that are set in the `value` (0 to 2**64 - 1) of all members that are there: the same on all that get an
+        answer, whatever dies meanwhile, and also if the group has failed. All of them call it, equally often."""
+        options = _options(timeout)
+        if not isinstance(value, int) or not 0 <= value < 1 << 64:
+            raise InvalidArgumentError(f"agree: value is an integer from 0 to 2**64 - 1, not {short(value)}")
+
+        def call() -> int:
+            agreed = ctypes.c_uint64()
+            check(_lib.muster_group_agree(self._handle, value, ctypes.byref(agreed), options))
+            return agreed.value
+
+        return _blocking(call, self)
 
     def abort(self, reason: Optional[str] = None) -> None:
         """Ends every blocked and future call of this group, on all its ranks, with AbortedError. Returns at once."""
@@ -968,6 +994,8 @@ class section:
 
 world = Group(None)
 split = world.split
+shrink = world.shrink
+agree = world.agree
 abort = world.abort
 failure = world.failure
 broadcast = world.broadcast

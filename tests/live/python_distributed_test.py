@@ -99,6 +99,83 @@ int main(void) {
 """
 
 
+class Agreements(Distributed):
+    def test_members_agree_and_shrink_without_a_death(self):
+        self.job("""
+            assert dist.agree(6 if r == 0 else 3) == 2
+            assert dist.agree(2 ** 64 - 1) == 2 ** 64 - 1
+            twin = dist.shrink()
+            assert (twin.rank, twin.size, twin.name) == (r, n, "world"), twin
+            assert twin.all_reduce(np.full(3, r)).tolist() == [6, 6, 6]
+            again = twin.shrink(name="again")
+            assert (again.size, again.name) == (n, "again")
+            half = dist.split(r % 2, name="half")
+            alone = dist.split(r)
+            assert half.agree(1 << r) == 0
+            assert alone.agree(5) == 5 and alone.shrink().size == 1
+            small = half.shrink()
+            assert small.size == 2 and small.all_gather(np.array([r])).ravel().tolist() == [r % 2, r % 2 + 2]
+            for value in -1, 2 ** 64, 1.5, None:
+                error = raised(dist.InvalidArgumentError, dist.agree, value)
+                assert "0 to 2**64 - 1" in str(error), error
+            outside = dist.new_group([0, 1])
+            if r > 1:
+                assert "not a member" in str(raised(dist.NotMemberError, outside.agree, 1))
+                assert "not a member" in str(raised(dist.NotMemberError, outside.shrink))
+            dist.destroy()
+            for group in world, twin, again, small:
+                raised(dist.NotInitializedError, group.agree, 1)
+                raised(dist.NotInitializedError, group.shrink)
+        """)
+
+    def test_a_member_that_does_not_agree_is_named(self):
+        self.job("""
+            late, mixed = dist.new_group([0, 1, 2, 3], name="late"), dist.new_group([0, 1, 2, 3], name="mixed")
+            if r != 2:
+                for call in functools.partial(late.agree, 1), late.shrink:  # Later calls know it already.
+                    error = raised(dist.OperationTimeout, call, timeout=1.0)
+                    assert error.failed_ranks == (2,) and "rank 2 (" in str(error) and "within 1 s" in str(error), error
+            dist.barrier()
+            error = raised(dist.MismatchError, mixed.shrink if r == 1 else functools.partial(mixed.agree, 1))
+            assert "some members call agree() and others shrink()" in str(error), error
+            assert dist.agree(1) == 1
+        """)
+
+    def test_the_living_go_on_and_the_dead_rank_is_named(self):
+        program = self.program("""
+            try:
+                for step in range(10 ** 9):
+                    world.all_reduce(np.ones(1000))
+                    if step == 10:
+                        touch(f"runs{r}")
+            except dist.PeerFailedError as death:
+                assert death.failed_ranks == (1,), death
+            left = dist.shrink()
+            assert left.size == 2 and left.rank == (0 if r == 0 else 1), left
+            assert left.all_reduce(np.full(2, r)).tolist() == [2, 2]
+            if r == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            death = raised(dist.PeerFailedError, left.barrier)
+            assert death.failed_ranks == (2,) and "rank 2 (" in str(death), death
+            alone = left.shrink()
+            assert alone.size == 1 and alone.all_reduce(np.ones(1)).tolist() == [1]
+            dist.destroy()
+            print("done")
+        """)
+        port = free_port()
+        ranks = [subprocess.Popen([PYTHON, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={
+            **os.environ, **self.env, "RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+            for rank in range(3)]
+        for process in ranks:
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        self.wait_for_files("runs0", "runs1", "runs2")
+        ranks[1].kill()
+        ends = [(*process.communicate(timeout=LIMIT_S), process.returncode) for process in ranks]
+        self.assertEqual([code for _, _, code in ends], [0, -signal.SIGKILL, -signal.SIGKILL], ends)
+        self.assertEqual(ends[0][0], "done\n", ends)
+
+
 class Declarations(Distributed):
     def test_declarations_match_the_header(self):
         include = f"{self.package}/muster/include"

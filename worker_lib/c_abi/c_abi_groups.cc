@@ -19,6 +19,7 @@
 #include "worker_lib/joining/callers_store.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/joining/meeting_text.h"
+#include "worker_lib/joining/shrink.h"
 #include "worker_lib/raise.h"
 
 namespace muster::c_abi {
@@ -244,6 +245,29 @@ muster_status muster_split(muster_group* group, int color, int key,
   });
 }
 
+muster_status muster_group_shrink(muster_group* group, const muster_group_options* options,
+                                  muster_group** shrunk) {
+  return guarded(__func__, [&] {
+    require_out(shrunk, "shrunk");
+    const std::shared_ptr<Group> members = group_of(group);
+    auto handle = std::make_unique<muster_group>();
+    handle->joined =
+        value_or_raise(worker::shrink(*members, group_options_of(options)), "shrink", *members);
+    handle->group = handle->joined->world_group();
+    *shrunk = handle.release();
+  });
+}
+
+muster_status muster_group_agree(muster_group* group, uint64_t value, uint64_t* agreed,
+                                 const muster_call_options* options) {
+  return guarded(__func__, [&] {
+    require_out(agreed, "agreed");
+    const std::shared_ptr<Group> members = group_of(group);
+    *agreed =
+        value_or_raise(worker::agree(*members, value, Call(options).options), "agree", *members);
+  });
+}
+
 muster_status muster_group_copy(muster_group* group, muster_group** copy) {
   if (group == nullptr) return muster_world(copy);
   return guarded(__func__, [&] {
@@ -313,7 +337,7 @@ int64_t muster_group_timeout_ms(muster_group* group) {
 int muster_group_backend(muster_group* group, int on_gpu) {
   return guarded_number(__func__, [&] {
     const std::shared_ptr<Group> members = group_of(group);
-    const auto backend = on_gpu != 0 ? members->cuda_backend() : members->cpu_backend();
+    const auto backend = members->backend(on_gpu != 0);
     return backend ? static_cast<int>(*backend) : -1;
   });
 }

@@ -52,7 +52,8 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired(),
                                           worker::known_ranks(host_->world))),
       departures_(members_),
-      transfers_(members_.size()) {
+      transfers_(members_.size()),
+      agreements_(*host_, plan_) {
   state_->attach(
       [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
   state_->name_stragglers_with(asker());
@@ -73,14 +74,13 @@ void Group::Retire::operator()(Group* group) const {
   if (group->is_member()) host->retire(std::move(owned));
 }
 
-std::optional<Backend> Group::cpu_backend() const {
+std::optional<Backend> Group::backend(bool on_gpu) const {
+  if (on_gpu) {
+    const bool is_usable = check_device(Device::cuda(host_->cuda_device), false).empty();
+    return is_usable ? std::optional(Backend::nccl) : std::nullopt;
+  }
   if (plan_.backend == Backend::nccl) return std::nullopt;
   return plan_.backend == Backend::gloo ? Backend::gloo : Backend::cpu;
-}
-
-std::optional<Backend> Group::cuda_backend() const {
-  if (!check_device(Device::cuda(host_->cuda_device), false).empty()) return std::nullopt;
-  return Backend::nccl;
 }
 
 Deadline Group::deadline_of(const CallOptions& options) const {

@@ -25,6 +25,7 @@
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/group/collective_queue.h"
+#include "worker_lib/group/group_agreements.h"
 #include "worker_lib/group/group_checks.h"
 #include "worker_lib/group/group_host.h"
 #include "worker_lib/group/group_p2p.h"
@@ -60,8 +61,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::string& name() const { return plan_.name; }
   const KnownRanks& known_ranks() const { return state_->known_ranks(); }  // Used in errors.
   std::chrono::milliseconds timeout() const { return plan_.timeout; }
-  std::optional<Backend> cpu_backend() const;
-  std::optional<Backend> cuda_backend() const;
+  // For GPU memory, or for host memory; nullopt: refused.
+  std::optional<Backend> backend(bool on_gpu) const;
 
   // ---- operations
 
@@ -80,6 +81,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Outcome<std::shared_ptr<Group>> new_group(std::span<const GlobalRank> ranks,
                                             const GroupOptions& options);
   Outcome<std::shared_ptr<Group>> split(int color, int key, const GroupOptions& options);
+
+  GroupAgreements& agreements() { return agreements_; }
 
   // ---- the end
 
@@ -185,6 +188,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // Indexed by queue.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;
+  GroupAgreements agreements_;
   std::mutex subscription_mutex_;
   std::optional<int> subscription_;
 };

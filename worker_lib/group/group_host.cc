@@ -78,6 +78,16 @@ void GroupHost::note_retired(const Group& group) {
   if (retired_.size() > kRetiredMax) retired_.pop_front();
 }
 
+void GroupHost::keep(std::shared_ptr<Job> shrunk) {
+  const std::lock_guard lock(mutex_);
+  shrunk_.push_back(std::move(shrunk));
+}
+
+std::vector<std::shared_ptr<Job>> GroupHost::shrunk_jobs() {
+  const std::lock_guard lock(mutex_);
+  return shrunk_;
+}
+
 uint64_t GroupHost::next_number(const std::string& ranks_digest) {
   const std::lock_guard lock(mutex_);
   return ++numbers_[ranks_digest];

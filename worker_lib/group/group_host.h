@@ -36,6 +36,7 @@
 namespace muster::worker {
 
 class Group;
+class Job;
 
 using BackendMaker = std::function<Outcome<std::unique_ptr<GroupBackend>>(GroupSetup)>;
 
@@ -89,6 +90,9 @@ class GroupHost {
   void visit(const std::function<void(Group&)>& look);
   // Returns this rank's progress in all its groups.
   RankProgress progress();
+  // Keeps the job of a group that was made by shrinking one of these, until they are left.
+  void keep(std::shared_ptr<Job> shrunk);
+  std::vector<std::shared_ptr<Job>> shrunk_jobs();
   // Counts, from 1, the groups that this process made of the ranks with this digest.
   uint64_t next_number(const std::string& ranks_digest);
 
@@ -105,6 +109,7 @@ class GroupHost {
   std::vector<std::unique_ptr<Group>> lingering_;
   std::deque<ShutdownNotice> retired_;  // Notices of the latest groups.
   std::map<std::string, uint64_t> numbers_;
+  std::vector<std::shared_ptr<Job>> shrunk_;
 };
 
 }  // namespace muster::worker

@@ -40,6 +40,7 @@ struct MeetAtFile {
 struct MeetThroughStore {
   CallersStore* store = nullptr;  // Set until the ranks have met.
   std::optional<MeetAtAddress> server = std::nullopt;
+  bool is_one_node = false;  // All ranks are known to be on one node.
   friend bool operator==(const MeetThroughStore&, const MeetThroughStore&) = default;
 };
 

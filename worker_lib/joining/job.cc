@@ -74,12 +74,14 @@ std::optional<GlobalRank> store_host(const MeetingPoint& point) {
 }
 
 Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met,
-                                            const InitOptions& options, Deadline deadline) {
+                                            const InitOptions& options,
+                                            const Job::Joining& joining) {
   Watch::Options watch;
   watch.world = met.world;
   watch.secret = met.secret;
   if (met.store) watch.store = met.store->with_prefix("watch");
-  watch.deadline = deadline;
+  watch.deadline = joining.deadline;
+  watch.interrupted = joining.interrupted;
   watch.lives = met.lives;
   watch.on_sigterm = options.on_sigterm;
   const MeetAtAddress* const at = server_of(self.meeting_point);
@@ -87,6 +89,10 @@ Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met
   Outcome<std::unique_ptr<Watch>> started = Watch::start(std::move(watch));
   if (!started) return tl::unexpected(started.error());
   return std::shared_ptr<Watch>(std::move(*started));
+}
+
+Job::Joining joining_of(const InitOptions& options) {
+  return {deadline_after(std::chrono::steady_clock::now(), options.timeout), {}};
 }
 
 struct JobSlot {
@@ -133,28 +139,31 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
       attach_process_recorder(process_environment(env::kRecordFd), self->rank);
   if (recorder != nullptr) recorder->begin_world(self->world_size, self->rank);
   Outcome<std::shared_ptr<Job>> job =
-      join_as(std::move(*self), options, std::string(kWorldGroup), recorder);
+      join_as(std::move(*self), options, std::string(kWorldGroup), recorder, joining_of(options));
   if (!job && recorder != nullptr) recorder->end_world(job.error().message);
   return job;
 }
 
 Outcome<std::shared_ptr<Job>> Job::join_group(const InitOptions& options,
                                               const MeetThroughStore& at, const std::string& name,
-                                              std::vector<int> known_as) {
+                                              std::vector<int> known_as,
+                                              const std::optional<Joining>& joining) {
   if (in_forked_child()) return tl::unexpected(forked_failure());
   arm_fork_guard();
   Outcome<Identity> self = find_identity(options, at, process_environment);
   if (!self) return tl::unexpected(self.error());
   self->known_as = std::move(known_as);
   failure_reports().joins_group(known_rank(*self, self->rank));
-  return join_as(std::move(*self), options, name, nullptr);
+  return join_as(std::move(*self), options, name, nullptr, joining.value_or(joining_of(options)));
 }
 
 Outcome<std::shared_ptr<Job>> Job::join_as(Identity self, const InitOptions& options,
-                                           const std::string& name, Recorder* recorder) {
-  const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
+                                           const std::string& name, Recorder* recorder,
+                                           const Joining& joining) {
   const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
-  Outcome<Met> met = meet(self, {.deadline = deadline, .interface = interface});
+  Outcome<Met> met = meet(
+      self,
+      {.deadline = joining.deadline, .interface = interface, .interrupted = joining.interrupted});
   if (!met) return tl::unexpected(met.error());
   complete_place(self, met->world);
   for (Peer& peer : met->world.peers)
@@ -164,14 +173,14 @@ Outcome<std::shared_ptr<Job>> Job::join_as(Identity self, const InitOptions& opt
     through->store = nullptr;
 
   std::shared_ptr<Job> job(new Job(std::move(self), options, std::move(met->hosted)));
-  if (Outcome<> ready = job->set_up(*met, name, recorder, deadline); !ready)
+  if (Outcome<> ready = job->set_up(*met, name, recorder, joining); !ready)
     return tl::unexpected(ready.error());
   return job;
 }
 
 Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorder,
-                      Deadline deadline) {
-  Outcome<std::shared_ptr<Watch>> watch = start_watch(identity_, met, options_, deadline);
+                      const Joining& joining) {
+  Outcome<std::shared_ptr<Watch>> watch = start_watch(identity_, met, options_, joining);
   if (!watch) return tl::unexpected(watch.error());
   watch_ = std::move(*watch);
 
@@ -182,8 +191,8 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->world = met.world;
   groups_->world_name = name;
   groups_->secret = met.secret;
-  const auto joining = std::make_shared<JoiningThread>();
-  groups_->connect_store = connector_of(met, joining);
+  const auto thread = std::make_shared<JoiningThread>();
+  groups_->connect_store = connector_of(met, thread);
   groups_->watch = watch_;
   groups_->recorder = recorder;
   // Peers would take the known numbers in reports for ranks of this group.
@@ -196,11 +205,11 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
                      .nccl = make_nccl_backend,
                      .gloo = make_gloo_backend,
                      .nccl_available = can_open_nccl};
-  Outcome<std::shared_ptr<Group>> world = Group::make_world(groups_, deadline);
+  Outcome<std::shared_ptr<Group>> world = Group::make_world(groups_, joining.deadline);
   if (!world) return tl::unexpected(world.error());
   world_group_ = std::move(*world);
   forget_meeting(met);
-  joining->id = std::thread::id();
+  thread->id = std::thread::id();
   const MeetAtAddress* const server = server_of(identity_.meeting_point);
   if (met.to_server && !server->agent_serves) keep_connection(*server, *met.to_server);
   return Done{};
@@ -225,6 +234,8 @@ Outcome<StoreClient> Job::connect_store(Deadline deadline) const {
 
 void Job::leave() {
   if (has_left_.exchange(true)) return;
+  for (const std::shared_ptr<Job>& shrunk : groups_->shrunk_jobs())
+    shrunk->leave();
   groups_->close_groups();
   watch_->leave();
 }

@@ -41,10 +41,14 @@ class Job {
   static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
   // For muster_group_join(). Unrecorded: a program that makes such groups has its own recorder.
   // Calls the store on this thread. REQUIRES: the options have a rank and a world size.
-  static Outcome<std::shared_ptr<Job>> join_group(const InitOptions& options,
-                                                  const MeetThroughStore& at,
-                                                  const std::string& name,
-                                                  std::vector<int> known_as);
+  // `joining`: as the options' time-out says, if not given.
+  struct Joining {
+    Deadline deadline;
+    Interrupted interrupted = {};  // Why the others will not come; may be empty.
+  };
+  static Outcome<std::shared_ptr<Job>> join_group(
+      const InitOptions& options, const MeetThroughStore& at, const std::string& name,
+      std::vector<int> known_as, const std::optional<Joining>& joining = std::nullopt);
 
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -78,14 +82,17 @@ class Job {
     return world_handle_.get();
   }
 
-  // Waits for operations in flight, then announces the departure; the destructor does neither.
+  // Waits for operations in flight, then announces the departure, here and in the groups to which
+  // this job's have shrunk; the destructor does neither.
   void leave();
 
  private:
   Job(Identity self, const InitOptions& options, std::shared_ptr<HostStore> hosted);
   static Outcome<std::shared_ptr<Job>> join_as(Identity self, const InitOptions& options,
-                                               const std::string& name, Recorder* recorder);
-  Outcome<> set_up(const Met& met, const std::string& name, Recorder* recorder, Deadline deadline);
+                                               const std::string& name, Recorder* recorder,
+                                               const Joining& joining);
+  Outcome<> set_up(const Met& met, const std::string& name, Recorder* recorder,
+                   const Joining& joining);
 
   const Identity identity_;
   const InitOptions options_;

@@ -363,7 +363,7 @@ Outcome<Met> host_through_store(const Identity& self, const MeetingOptions& opti
   const auto publish = [&](const MeetingRecord& record) {
     return at.store->set(kMeetKey, record.encode());
   };
-  if (!at.server) return host_by_record(self, options, false, true, publish);
+  if (!at.server) return host_by_record(self, options, at.is_one_node, true, publish);
   MeetingRecord record = own_meeting_record();
   record.is_at_server = true;
   record.port = at.server->port;
@@ -388,12 +388,14 @@ Outcome<Met> attend_through_store(const Identity& self, const MeetingOptions& op
   if (at.server) return meet_at_server(self, options, *at.server, *record);
   for (auto pause = kFileLookFirst;; pause = std::min(2 * pause, kFileLookLast)) {
     bool is_reached = false;
-    Attempt met = meet_at_record(self, options, *record, false, is_reached);
+    Attempt met = meet_at_record(self, options, *record, at.is_one_node, is_reached);
     if (!met) return tl::unexpected(met.error());
     if (*met) return std::move(**met);
     const std::string where = fmt::format(
         "rank {} {}", first, is_reached ? "has ended while the ranks met" : "was not reached: ");
     if (is_reached) return failed(ErrorCode::rendezvous, where, {GlobalRank{0}});
+    if (auto why = options.interrupted ? options.interrupted() : std::nullopt)
+      return tl::unexpected(std::move(*why));
     if (SteadyClock::now() + pause >= options.deadline)
       return failed(ErrorCode::timeout, where + words_on_unreached(*record), {GlobalRank{0}});
     poll(nullptr, 0, static_cast<int>(pause.count()));

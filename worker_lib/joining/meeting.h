@@ -79,6 +79,8 @@ struct MeetingOptions {
   // to standard error), since a time-out of half an hour is long for a user at a screen.
   std::chrono::milliseconds patience = std::chrono::seconds{10};
   std::function<void(const std::string& line)> say = {};
+  // Asked now and then: why the ranks cannot meet any more; may be empty.
+  Interrupted interrupted = {};
 };
 
 // Returns when all ranks have arrived; blocks the calling thread. Fails with timeout and the

@@ -144,15 +144,26 @@ Outcome<Met> MeetingRound::gather() {
   return read_everyone(*said);
 }
 
+Result<Nothing> MeetingRound::wait_until(Deadline deadline) {
+  for (;;) {
+    const Duration left = time_left(deadline);
+    const bool is_last = !options_.interrupted || left <= kInterruptSlice;
+    Result<Nothing> there = store_.wait({"everyone"}, is_last ? left : kInterruptSlice);
+    if (there || is_last || !store_.connected() || options_.interrupted()) return there;
+  }
+}
+
 Outcome<Met> MeetingRound::wait_for_everyone() {
   const Deadline notice = end_of_patience(options_);
   const bool is_patient = std::chrono::steady_clock::now() < notice && notice < options_.deadline;
-  auto there = store_.wait({"everyone"}, time_left(is_patient ? notice : options_.deadline));
+  auto there = wait_until(is_patient ? notice : options_.deadline);
   if (!there && is_patient && store_.connected()) {
     say_who_is_missing();
-    there = store_.wait({"everyone"}, time_left(options_.deadline));
+    there = wait_until(options_.deadline);
   }
   if (!there) {
+    if (auto why = options_.interrupted ? options_.interrupted() : std::nullopt)
+      return tl::unexpected(std::move(*why));
     if (!store_.connected()) return meeting_store_failure(there.error());
     return give_up();
   }

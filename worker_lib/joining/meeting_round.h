@@ -39,6 +39,8 @@ class MeetingRound {
   Outcome<> enter();
   Outcome<> contradict(const std::string& theirs);
   Outcome<Met> gather();
+  // Waits for the others' descriptions, or until the meeting is interrupted.
+  Result<Nothing> wait_until(Deadline deadline);
   Outcome<Met> wait_for_everyone();
   // Checks as many ranks as time allows: those below `asked`.
   Outcome<std::vector<GlobalRank>> find_missing(int& asked);

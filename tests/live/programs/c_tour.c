@@ -181,6 +181,8 @@ static void sections(void) {
 static void groups(void) {
   muster_group_options options = MUSTER_GROUP_OPTIONS;
   muster_group *half = NULL, *turned = NULL, *all = NULL, *none = NULL;
+  muster_group* again = NULL;
+  uint64_t bits = 0;
   int ranks[MAX_RANKS], r, sum = 1;
   OK(muster_world(&all));
   EXPECT(muster_group_size(all) == n && muster_group_rank(all) == me);
@@ -214,8 +216,16 @@ static void groups(void) {
   EXPECT(strstr(muster_last_error(), "the tour is over") != NULL);
   EXPECT(strcmp(muster_last_error_group(), "turned") == 0);
   EXPECT(muster_group_failure(turned) == MUSTER_ERROR_ABORTED);
+  OK(muster_group_agree(turned, me == 0 ? 6 : 7, &bits, NULL));
+  EXPECT(bits == 6);
+  OK(muster_group_shrink(turned, NULL, &again));
+  EXPECT(muster_group_size(again) == n && muster_group_rank(again) == n - 1 - me);
+  OK(muster_barrier(again, NULL, NULL));
+  OK(muster_group_leave(again));
+  EXPECT(muster_barrier(again, NULL, NULL) == MUSTER_ERROR_NOT_INITIALIZED);
   muster_group_free(half);
   muster_group_free(turned);
+  muster_group_free(again);
   muster_group_free(none);
   muster_group_free(all);
 }

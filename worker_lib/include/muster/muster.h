@@ -237,6 +237,17 @@ MUSTER_API muster_status muster_group_abort(muster_group* group, const char* rea
 // Returns MUSTER_OK, or the group's failure, which is then this thread's last failure.
 MUSTER_API muster_status muster_group_failure(muster_group* group);
 
+// ---- after a death; see shrink() and agree() in process_group.h
+
+// *shrunk becomes the group of the members that are there; all of them call it.
+// muster_group_leave() leaves it, and so does leaving the group from which it was made.
+MUSTER_API muster_status muster_group_shrink(muster_group* group,
+                                             const muster_group_options* options,
+                                             muster_group** shrunk);
+// *agreed becomes, on all members that get an answer, the bits that are set in all their values.
+MUSTER_API muster_status muster_group_agree(muster_group* group, uint64_t value, uint64_t* agreed,
+                                            const muster_call_options* options);
+
 // ---- groups that meet at a store of the program's: beside muster_init(), or without it
 
 // A key-value store shared by the future members of a group. One key is set and read,

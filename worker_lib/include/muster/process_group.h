@@ -623,6 +623,36 @@ class ProcessGroup {
     return ProcessGroup(made);
   }
 
+  // ---- after a death, which fails every call of the group on all members (MPI's users know this
+  // way on as ULFM: MPI_Comm_shrink() and MPI_Comm_agree())
+
+  // Returns a group of the members that are there, in this group's order and with its name, if
+  // `options` give none. All of them call it, once their calls have failed; it needs neither a
+  // launcher nor the job's store. One that dies meanwhile is left out, too. Returns on all or fails
+  // on all, but for those that meet the deadline. In the new group roots and peers are its ranks,
+  // from 0 on; messages and failed_ranks() name its members by their ranks in the job, as here. It
+  // is left with this group. world() stays what it was.
+  //
+  // What was in flight is lost: some members may have completed an operation that failed on others,
+  // so agree on the step from which to go on. Throws timeout, with the members that live and do not
+  // call it; not_initialized, not_member; peer_failed if the others took this rank for dead.
+  MUSTER_CALL ProcessGroup shrink(const GroupOptions& options = {}) {
+    const muster_group_options given = detail::c_options(options, MUSTER_CALLER);
+    muster_group* made = nullptr;
+    detail::throw_unless_ok(muster_group_shrink(checked("shrink"), &given, &made));
+    return ProcessGroup(made);
+  }
+
+  // Returns the bits that are set in the `value` of all members that are there: the same on all
+  // that get an answer, whatever dies meanwhile, and also if the group has failed. All of them call
+  // it, equally often. Throws as shrink() does; after a timeout, at every later call as well.
+  MUSTER_CALL std::uint64_t agree(std::uint64_t value, const CallOptions& options = {}) {
+    const muster_call_options given = detail::c_options(options, MUSTER_CALLER);
+    std::uint64_t agreed = 0;
+    detail::throw_unless_ok(muster_group_agree(checked("agree"), value, &agreed, &given));
+    return agreed;
+  }
+
   // Ends every blocked and future call of this group on all its ranks with ErrorCode::aborted and
   // `reason`. Returns at once; other ranks know within a second. Any thread, any number of times.
   void abort(std::string_view reason = "abort() was called") {
