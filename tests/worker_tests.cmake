@@ -51,13 +51,6 @@ muster_test(worker_watch_tests unit
     unit/worker_lib/watch/watch_stop_test.cc unit/worker_lib/watch/watch_test.cc
     unit/worker_lib/watch/watch_tree_test.cc unit/worker_lib/watch/watch_wire_test.cc
   LIBRARIES ${WORKER} WAITING StopSignalTest)
-# The same ranks around copies of the machines with bugs planted on purpose.
-set(WATCH_MACHINES members.cc watch/agreements.cc watch/end_reasons.cc watch/watch_tree.cc watch/watch_wire.cc)
-list(TRANSFORM WATCH_MACHINES PREPEND ${CMAKE_SOURCE_DIR}/worker_lib/)
-muster_test(watch_planted_tests sim SOURCES sim/agreement_planted_test.cc sim/agreement_sim.cc ${WATCH_MACHINES}
-            LIBRARIES muster_flags muster_rendezvous)
-target_compile_definitions(watch_planted_tests PRIVATE MUSTER_PLANTED_BUGS)
-target_include_directories(watch_planted_tests PRIVATE ${CMAKE_SOURCE_DIR}/worker_lib/include)
 muster_test(worker_training_tests unit
   SOURCES
     unit/worker_lib/training/buckets_test.cc unit/worker_lib/training/checkpoint_test.cc
@@ -71,6 +64,13 @@ muster_test(worker_recorder_tests unit
 if(MUSTER_SANITIZE STREQUAL "thread")
   return()
 endif()
+# The same ranks around copies of the machines with bugs planted on purpose.
+set(WATCH_MACHINES members.cc watch/agreements.cc watch/end_reasons.cc watch/watch_tree.cc watch/watch_wire.cc)
+list(TRANSFORM WATCH_MACHINES PREPEND ${CMAKE_SOURCE_DIR}/worker_lib/)
+muster_test(watch_planted_tests sim SOURCES sim/agreement_planted_test.cc sim/agreement_sim.cc ${WATCH_MACHINES}
+            LIBRARIES muster_flags muster_rendezvous)
+target_compile_definitions(watch_planted_tests PRIVATE MUSTER_PLANTED_BUGS)
+target_include_directories(watch_planted_tests PRIVATE ${CMAKE_SOURCE_DIR}/worker_lib/include)
 
 muster_test(worker_unit_tests unit
   SOURCES
